@@ -1,0 +1,54 @@
+# The newcomer's two commands are `make train` and `make test`; both make the environment they need.
+# PYTHON=... chooses another interpreter (3.11 or 3.12).
+
+PYTHON ?= $(shell command -v python3.11 || command -v python3.12 || command -v python3)
+VENV   := .venv
+BIN    := $(VENV)/bin
+PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
+
+.DEFAULT_GOAL := help
+.PHONY: help train test test-slow lint reference bench clean
+
+help:  ## this list
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
+
+train: $(VENV)/.ready  ## train the default experiment to its goal
+	@$(BIN)/rayfish train $(ARGS)
+
+test: $(VENV)/.ready-dev lint  ## lint, types and the fast tests
+	@$(BIN)/python -m pytest -m "not slow" $(ARGS)
+
+test-slow: $(VENV)/.ready-dev  ## learning, kill-and-resume, fresh clone
+	@$(BIN)/python -m pytest -m slow $(ARGS)
+
+lint: $(VENV)/.ready-dev  ## ruff and mypy
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+	@$(BIN)/mypy
+
+reference: $(VENV)/.ready-dev  ## rebuild the key table and the reference page from the installed Ray
+	@$(BIN)/python -m rayfish.algorithm.signatures
+	@$(BIN)/python -m rayfish.experiment.reference > docs/reference.md
+
+bench: $(VENV)/.ready-dev  ## the numbers the README claims
+	@$(BIN)/python benchmarks/overhead.py
+	@$(BIN)/python benchmarks/startup.py
+
+clean:  ## remove the environment and build products (runs are kept)
+	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache
+
+$(VENV)/bin/python:
+	@$(PYTHON) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 12))' || \
+	  { echo "Rayfish needs Python 3.11 or 3.12; found $$($(PYTHON) --version 2>&1). Try: make PYTHON=/path/to/python3.11 train"; exit 1; }
+	@echo "making $(VENV) with $$($(PYTHON) --version)"
+	@$(PYTHON) -m venv $(VENV) || \
+	  { rm -rf $(VENV); echo "Python cannot make virtual environments here. On Debian and Ubuntu: sudo apt-get install python3-venv"; exit 1; }
+
+$(VENV)/.ready: pyproject.toml constraints.txt | $(VENV)/bin/python
+	@echo "installing Rayfish and its dependencies (a few minutes the first time)"
+	@$(PIP) -e .
+	@touch $@
+
+$(VENV)/.ready-dev: $(VENV)/.ready
+	@$(PIP) -e '.[dev]'
+	@touch $@

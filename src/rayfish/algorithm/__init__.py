@@ -1,0 +1,1 @@
+"""Stage 4 of 8: takes experiment, env and model, gives an RLlib algorithm."""

@@ -1,0 +1,134 @@
+"""Environments as RLlib wants them: one picklable creator for every worker, several agents adapted.
+
+An environment itself never needs Ray; what RLlib asks for on top of it is added here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import gymnasium as gym
+from ray.rllib.env.multi_agent_env import MultiAgentEnv
+
+from rayfish.envs.build import make, make_vector
+from rayfish.envs.kinds import agents_and_spaces, is_parallel, is_rllib_multi_agent
+from rayfish.envs.spec import EnvSpec
+
+ALL = "__all__"
+
+
+def env_creator(spec: EnvSpec, *, setup: Callable[[str], None] | None = None) -> EnvCreator:
+    """What to hand to `ray.tune.register_env`, or to `AlgorithmConfig.environment` as a callable.
+
+    :param setup: called once in each process with the worker's name ("driver", "runner 2") before
+        the first environment is made; a module-level function, so that it pickles
+    """
+    return EnvCreator(spec, setup)
+
+
+@dataclass(frozen=True)
+class EnvCreator:
+    """Makes the environment of a spec from the `EnvContext` that RLlib gives on each worker."""
+
+    spec: EnvSpec
+    setup: Callable[[str], None] | None = None
+
+    def __call__(self, context: Any) -> Any:
+        """An environment for RLlib; a `VectorEnv` when RLlib asks for `num_envs` at once."""
+        if self.setup is not None:
+            self.setup(worker_name(context))
+        # In "vector_entry_point" mode RLlib hands over a plain dict with num_envs added to it.
+        if not hasattr(context, "worker_index") and "num_envs" in context:
+            config = {key: value for key, value in context.items() if key != "num_envs"}
+            return make_vector(self.spec, config, context["num_envs"])
+        return for_rllib(make(self.spec, context))
+
+
+def worker_name(context: Any) -> str:
+    """How logs call the process an environment lives in: "driver" or "runner 2"."""
+    index = getattr(context, "worker_index", 0) or 0
+    return "driver" if index == 0 else f"runner {index}"
+
+
+def for_rllib(env: Any) -> gym.Env:
+    """`env` itself when RLlib can step it, else its multi-agent adapter."""
+    if is_parallel(env):
+        return ParallelAdapter(env)
+    if is_rllib_multi_agent(env):
+        complete(env.unwrapped)
+    return env
+
+
+def complete(env: MultiAgentEnv) -> None:
+    """Fill in what today's RLlib reads and environments written for older versions leave out."""
+    agents, observations, actions = agents_and_spaces(env)
+    if not env.possible_agents:
+        env.possible_agents = list(agents)
+    if not env.agents:
+        env.agents = list(agents)
+    if not env.observation_spaces:
+        env.observation_spaces = observations
+    if not env.action_spaces:
+        env.action_spaces = actions
+    # RLlib writes its autoreset mode into the metadata: keep that out of the class they share.
+    env.metadata = dict(env.metadata or {})
+
+
+class ParallelAdapter(MultiAgentEnv):
+    """A PettingZoo parallel environment as RLlib's `MultiAgentEnv`.
+
+    Unlike RLlib's own adapter it knows agents that are absent at the first reset, takes an episode
+    as over as soon as no agent is left (also when some were terminated and others truncated), and
+    keeps each agent's own end: a truncated agent is still bootstrapped.
+    """
+
+    def __init__(self, env: Any) -> None:
+        self.env = env
+        agents, observations, actions = agents_and_spaces(env)
+        self.possible_agents = list(agents)
+        self.agents = list(agents)
+        self.observation_spaces = observations
+        self.action_spaces = actions
+        self.observation_space = gym.spaces.Dict({str(agent): observations[agent] for agent in agents})
+        self.action_space = gym.spaces.Dict({str(agent): actions[agent] for agent in agents})
+        self.metadata = dict(getattr(env, "metadata", None) or {})
+        self.render_mode = getattr(env, "render_mode", None)
+        super().__init__()
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[dict, dict]:
+        """Start an episode."""
+        observations, infos = self.env.reset(seed=seed, options=options)
+        self.agents = list(observations)
+        return observations, _known(infos, observations)
+
+    def step(self, action_dict: dict[Any, Any]) -> tuple[dict, dict, dict, dict, dict]:
+        """One step of every live agent."""
+        observations, rewards, terminated, truncated, infos = self.env.step(action_dict)
+        terminated = {agent: bool(terminated.get(agent, False)) for agent in observations}
+        truncated = {agent: bool(truncated.get(agent, False)) for agent in observations}
+        rewards = {agent: float(rewards.get(agent, 0.0)) for agent in observations}
+        if not self.env.agents:  # PettingZoo's own sign of the end, should a flag have been forgotten
+            truncated = {agent: truncated[agent] or not terminated[agent] for agent in observations}
+        self.agents = [agent for agent in observations if not (terminated[agent] or truncated[agent])]
+        over = not self.agents
+        # RLlib spreads `__all__` over every agent of the last step, and a terminated agent is never
+        # bootstrapped. So an end with a truncated agent in it counts as truncated as a whole: the
+        # terminated ones keep their own flag, which wins.
+        cut = any(truncated[agent] and not terminated[agent] for agent in observations)
+        terminated[ALL], truncated[ALL] = over and not cut, over and cut
+        return observations, rewards, terminated, truncated, _known(infos, observations)
+
+    def render(self) -> Any:
+        """The frame of the inner environment."""
+        return self.env.render()
+
+    def close(self) -> None:
+        """Close the inner environment."""
+        self.env.close()
+
+
+def _known(infos: dict[Any, Any] | None, observations: dict[Any, Any]) -> dict[Any, Any]:
+    """RLlib takes infos only for agents that it got an observation of."""
+    return {agent: info for agent, info in (infos or {}).items() if agent in observations}

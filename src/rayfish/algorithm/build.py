@@ -1,0 +1,274 @@
+"""Experiment, environment and model become one RLlib `AlgorithmConfig`, then an `Algorithm`.
+
+Each section of the experiment is handed to the `AlgorithmConfig` method of the section table;
+what Rayfish owns (time limit, normalisation, mapping of agents, old names people know) is turned
+into RLlib's terms here and nowhere else.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import warnings
+from collections.abc import Callable
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from rayfish.algorithm.adapters import env_creator
+from rayfish.algorithm.callbacks import EpisodeReport
+from rayfish.algorithm.module import module_spec
+from rayfish.algorithm.normalise import NormalizeObservations
+from rayfish.algorithm.signatures import keys_for
+from rayfish.envs.build import EnvInfo, env_config_of, from_experiment
+from rayfish.errors import ConfigError, Problem
+from rayfish.experiment.imports import load_object, use_paths
+
+if TYPE_CHECKING:
+    from ray.rllib.algorithms.algorithm import Algorithm
+    from ray.rllib.algorithms.algorithm_config import AlgorithmConfig
+
+    from rayfish.experiment import Experiment
+
+# TQC is shipped by RLlib but missing in its registry, so the table is ours.
+ALGORITHMS = {
+    "PPO": "ppo:PPOConfig",
+    "APPO": "appo:APPOConfig",
+    "IMPALA": "impala:IMPALAConfig",
+    "DQN": "dqn:DQNConfig",
+    "SAC": "sac:SACConfig",
+    "TQC": "tqc:TQCConfig",
+    "DreamerV3": "dreamerv3:DreamerV3Config",
+    "BC": "bc:BCConfig",
+    "MARWIL": "marwil:MARWILConfig",
+    "CQL": "cql:CQLConfig",
+    "IQL": "iql:IQLConfig",
+}
+OFFLINE = ("BC", "MARWIL", "CQL", "IQL")
+DEFAULT_POLICY = "default_policy"
+ENV_NAME = "rayfish-env"
+EVAL_ENV_NAME = "rayfish-evaluation-env"
+
+# Keys whose value RLlib wants as a class or function: given as import paths in the experiment.
+_OBJECTS = {
+    "env_to_module_connector",
+    "module_to_env_connector",
+    "learner_connector",
+    "learner_class",
+    "env_runner_cls",
+    "custom_evaluation_function",
+    "offline_data_class",
+    "prelearner_class",
+    "prelearner_buffer_class",
+    "offline_eval_runner_class",
+    "offline_loss_for_module_fn",
+    "policy_mapping_fn",
+    "td_error_loss_fn",
+}
+_OWN = {
+    "environment": {"env", "env_config", "imports"},
+    "rollouts": {"runner", "autotune", "horizon", "observation_filter"},
+    "evaluation": {"evaluation_config"},
+    "training": {"model"},
+    "multi_agent": {"policies", "mapping", "policy_mapping_fn"},
+    "callbacks": {"callbacks_class"},
+    "debugging": {"deterministic", "log_sys_usage", "log_level"},
+    "resources": {"num_gpus"},
+    "framework": {"framework"},
+}
+_METHODS = {
+    "environment": "environment",
+    "rollouts": "env_runners",
+    "learners": "learners",
+    "resources": "resources",
+    "training": "training",
+    "evaluation": "evaluation",
+    "framework": "framework",
+    "fault_tolerance": "fault_tolerance",
+    "offline_data": "offline_data",
+    "reporting": "reporting",
+    "callbacks": "callbacks",
+    "multi_agent": "multi_agent",
+    "debugging": "debugging",
+}
+
+
+def config_class(name: str) -> type[AlgorithmConfig]:
+    """RLlib's config class of an algorithm, by the name in `algo.name`."""
+    module, _, attribute = ALGORITHMS[name].partition(":")
+    return getattr(import_module(f"ray.rllib.algorithms.{module}"), attribute)
+
+
+def build_config(
+    experiment: Experiment, info: EnvInfo, *, worker_setup: Callable[[str], None] | None = None
+) -> AlgorithmConfig:
+    """The experiment as a validated RLlib config; building it starts nothing.
+
+    :param info: what the environment is (kind, agents, spaces), from `envs.describe`
+    :param worker_setup: called on every process that makes an environment, with its name
+    """
+    use_paths(experiment.paths)
+    name = experiment.get("algo.name")
+    config = config_class(name)()
+    for section, method in _METHODS.items():
+        values = _values(experiment, section, name)
+        if values:
+            getattr(config, method)(**values)
+    _environment(config, experiment, worker_setup)
+    _rollouts(config, experiment)
+    _learners(config, experiment)
+    _evaluation(config, experiment)
+    _exploration(config, experiment, name)
+    _callbacks(config, experiment)
+    _modules(config, experiment, info, name)
+    if name in OFFLINE:
+        agent = next(iter(info.agents), None)
+        config.environment(
+            observation_space=info.observation_spaces[agent], action_space=info.action_spaces[agent]
+        )
+    config.debugging(log_sys_usage=False, log_level=_rllib_level(experiment))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            config.validate()
+        except (ValueError, TypeError, NotImplementedError) as error:
+            raise ConfigError([Problem("algo", f"RLlib refuses this experiment for {name}: {error}")]) from error
+    return config
+
+
+def build_algorithm(config: AlgorithmConfig) -> Algorithm:
+    """The running algorithm of a config; starts its env runners and learners on Ray."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return config.build_algo()
+
+
+def _values(experiment: Experiment, section: str, algo: str) -> dict[str, Any]:
+    """What a section says for RLlib: owned keys left out, import paths loaded."""
+    known = keys_for(section, algo)
+    own = _OWN.get(section, set())
+    values: dict[str, Any] = {}
+    for key, value in experiment.section(section).items():
+        if key in own or key not in known:
+            continue
+        if isinstance(value, str) and (key in _OBJECTS or key.startswith("on_")):
+            value = load_object(value, experiment.paths)
+        values[key] = value
+    return values
+
+
+def _environment(
+    config: AlgorithmConfig, experiment: Experiment, worker_setup: Callable[[str], None] | None
+) -> None:
+    from ray.tune.registry import register_env
+
+    register_env(ENV_NAME, env_creator(from_experiment(experiment), setup=worker_setup))
+    register_env(EVAL_ENV_NAME, env_creator(from_experiment(experiment, evaluation=True), setup=worker_setup))
+    config.environment(env=ENV_NAME, env_config=env_config_of(experiment), disable_env_checking=True)
+
+
+def _rollouts(config: AlgorithmConfig, experiment: Experiment) -> None:
+    if experiment.get("rollouts.observation_filter", "NoFilter") == "MeanStdFilter":
+        previous = config._env_to_module_connector
+        config.env_runners(env_to_module_connector=NormalizeFirst(previous))
+
+
+class NormalizeFirst:
+    """Connector factory: normalisation, then whatever connectors the experiment asked for."""
+
+    def __init__(self, then: Callable | None) -> None:
+        self._then = then
+
+    def __call__(self, env: Any, spaces: Any = None, device: Any = None) -> list:
+        """The connectors in order, as RLlib's `env_to_module_connector` wants them."""
+        more = self._then(env, spaces, device) if self._then else []
+        return [NormalizeObservations(), *(more if isinstance(more, list | tuple) else [more])]
+
+
+def _learners(config: AlgorithmConfig, experiment: Experiment) -> None:
+    """`resources.num_gpus` as people know it: one learner per GPU."""
+    gpus = experiment.get("resources.num_gpus")
+    if not gpus:
+        return
+    config.learners(num_gpus_per_learner=min(1, gpus))
+    if gpus > 1:
+        config.learners(num_learners=int(gpus))
+
+
+def _evaluation(config: AlgorithmConfig, experiment: Experiment) -> None:
+    overrides = dict(experiment.get("evaluation.evaluation_config") or {})
+    overrides.pop("horizon", None)  # ours: the evaluation environment has its own time limit
+    overrides["env"] = EVAL_ENV_NAME
+    overrides["env_config"] = env_config_of(experiment, evaluation=True)
+    overrides.setdefault("explore", False)
+    # With several copies at once RLlib keeps the first N finished episodes, which are the short
+    # ones; one copy per runner gives an unbiased mean.
+    overrides.setdefault("num_envs_per_env_runner", 1)
+    config.evaluation(evaluation_config=overrides)
+
+
+def _exploration(config: AlgorithmConfig, experiment: Experiment, name: str) -> None:
+    section = experiment.section("exploration")
+    if section.get("explore") is not None:
+        config.env_runners(explore=section["explore"])
+    old = section.get("exploration_config") or {}
+    if name == "DQN" and old.get("type", "EpsilonGreedy") == "EpsilonGreedy" and "epsilon_timesteps" in old:
+        steps = int(old["epsilon_timesteps"])
+        ends = (old.get("initial_epsilon", 1.0), old.get("final_epsilon", 0.02))
+        config.training(epsilon=[[0, ends[0]], [steps, ends[1]]])
+
+
+def _callbacks(config: AlgorithmConfig, experiment: Experiment) -> None:
+    named = experiment.get("callbacks.callbacks_class") or []
+    classes = [load_object(path, experiment.paths) for path in ([named] if isinstance(named, str) else named)]
+    config.callbacks(callbacks_class=[EpisodeReport, *classes])
+
+
+def _modules(config: AlgorithmConfig, experiment: Experiment, info: EnvInfo, name: str) -> None:
+    from ray.rllib.core.rl_module.multi_rl_module import MultiRLModuleSpec
+
+    model = experiment.get("training.model") or {}
+    if info.kind == "single":
+        spec = module_spec(name, model, experiment.paths)
+        if spec is not None:
+            config.rl_module(rl_module_spec=spec)
+        return
+    policies = policies_of(experiment)
+    specs = {
+        policy: module_spec(name, {**model, **(settings.get("model") or {})}, experiment.paths)
+        for policy, settings in policies.items()
+    }
+    config.multi_agent(policies=set(policies), policy_mapping_fn=agent_mapping(experiment))
+    if all(spec is not None for spec in specs.values()):
+        config.rl_module(rl_module_spec=MultiRLModuleSpec(rl_module_specs=specs))
+
+
+def policies_of(experiment: Experiment) -> dict[str, dict[str, Any]]:
+    """Policy names with their own settings (`model`), from `multi_agent`; one shared by default."""
+    named = experiment.get("multi_agent.policies") or []
+    if isinstance(named, dict):
+        return {name: settings or {} for name, settings in named.items()}
+    names = list(named) or sorted(set((experiment.get("multi_agent.mapping") or {}).values()))
+    return {name: {} for name in names or [DEFAULT_POLICY]}
+
+
+class agent_mapping:  # noqa: N801  (used like a function, a class so that it pickles)
+    """Which policy an agent uses: the first glob of `multi_agent.mapping` that fits its id."""
+
+    def __init__(self, experiment: Experiment) -> None:
+        function = experiment.get("multi_agent.policy_mapping_fn")
+        self._function = load_object(function, experiment.paths) if function else None
+        self._globs = dict(experiment.get("multi_agent.mapping") or {})
+        self._policies = list(policies_of(experiment))
+
+    def __call__(self, agent_id: Any, episode: Any = None, **kwargs: Any) -> str:
+        """The policy of an agent; called by RLlib at an agent's first step."""
+        if self._function is not None:
+            return self._function(agent_id, episode, **kwargs)
+        for glob, policy in self._globs.items():
+            if fnmatch.fnmatchcase(str(agent_id), glob):
+                return policy
+        # Without a mapping an agent uses the policy of its own name, else the first policy.
+        return str(agent_id) if str(agent_id) in self._policies else self._policies[0]
+
+
+def _rllib_level(experiment: Experiment) -> str:
+    return str(experiment.get("debugging.log_level", "WARN"))

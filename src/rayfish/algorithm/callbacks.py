@@ -1,0 +1,67 @@
+"""What every env runner reports about each finished episode.
+
+RLlib averages an iteration's episodes on each runner and then averages the averages; Rayfish
+keeps the episodes themselves, so that a mean over the last hundred is a mean over the last hundred.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from numbers import Real
+from typing import Any
+
+from ray.rllib.callbacks.callbacks import RLlibCallback
+
+REPORT = "rayfish"
+ENV_METRICS_KEY = "metrics"
+
+
+class EpisodeReport(RLlibCallback):
+    """Logs return, length, returns per policy and the env's own figures of every episode.
+
+    An environment reports figures of its own by a dict of numbers under `info["metrics"]` in the
+    last step of an episode; they appear as `env/<name>`.
+    """
+
+    def on_episode_end(
+        self,
+        *,
+        episode: Any,
+        prev_episode_chunks: Sequence[Any] | None = None,
+        metrics_logger: Any = None,
+        **kwargs: Any,
+    ) -> None:
+        """Called by RLlib on the process that stepped the episode."""
+        chunks = [*(prev_episode_chunks or ()), episode]
+
+        def log(key: tuple[str, ...], value: float) -> None:
+            metrics_logger.log_value((REPORT, *key), value, reduce="item_series")
+
+        log(("returns",), float(sum(chunk.get_return() for chunk in chunks)))
+        # Not the sum of the chunks' lengths: RLlib's learner appends a step to chunks it has seen.
+        log(("lengths",), int(episode.env_t if hasattr(episode, "env_t") else episode.t))
+        for policy, total in _policy_returns(chunks).items():
+            log(("policy_returns", policy), total)
+        for name, value in _env_metrics(episode):
+            log(("env", name), value)
+
+
+def _policy_returns(chunks: Sequence[Any]) -> dict[str, float]:
+    """Sum of the rewards of each policy's agents; empty for a single agent."""
+    totals: dict[str, float] = defaultdict(float)
+    for chunk in chunks:
+        for agent, part in getattr(chunk, "agent_episodes", {}).items():
+            totals[str(chunk.module_for(agent))] += float(part.get_return())
+    return dict(totals)
+
+
+def _env_metrics(episode: Any) -> Iterator[tuple[str, float]]:
+    if hasattr(episode, "agent_episodes"):
+        infos = [part.get_infos(-1) for part in episode.agent_episodes.values() if len(part)]
+    else:
+        infos = [episode.get_infos(-1)]
+    for info in infos:
+        reported = info.get(ENV_METRICS_KEY) if isinstance(info, dict) else None
+        if isinstance(reported, dict):
+            yield from ((str(k), float(v)) for k, v in reported.items() if isinstance(v, Real))

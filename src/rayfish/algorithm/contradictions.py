@@ -1,0 +1,230 @@
+"""Settings that are fine alone but not together, found before RLlib (or nobody) complains."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
+
+from rayfish.algorithm.signatures import default_of, keys_for
+from rayfish.errors import Problem
+
+if TYPE_CHECKING:
+    from rayfish.experiment import Experiment
+
+OFFLINE = ("BC", "MARWIL", "CQL", "IQL")
+ASYNCHRONOUS = ("APPO", "IMPALA")
+BUFFERS = ("EpisodeReplayBuffer", "PrioritizedEpisodeReplayBuffer")
+
+# Smallest sensible value of a number, by key; below it RLlib fails later and less clearly.
+_AT_LEAST: dict[str, float] = {
+    "rollouts.num_env_runners": 0,
+    "rollouts.num_envs_per_env_runner": 1,
+    "rollouts.horizon": 1,
+    "learners.num_learners": 0,
+    "learners.num_gpus_per_learner": 0,
+    "training.minibatch_size": 1,
+    "training.num_epochs": 1,
+    "training.train_batch_size_per_learner": 1,
+    "training.gamma": 0,
+    "training.lambda_": 0,
+    "training.lr": 0,
+    "checkpoint.checkpoint_frequency": 0,
+    "checkpoint.num_to_keep": 1,
+    "evaluation.evaluation_interval": 1,
+    "evaluation.evaluation_num_env_runners": 0,
+    "debugging.seed": 0,
+}
+_RATES = ("actor_lr", "critic_lr", "alpha_lr", "value_lr", "world_model_lr")
+_AT_MOST: dict[str, float] = {"training.gamma": 1, "training.lambda_": 1}
+
+
+def contradictions(experiment: Experiment, algo: str) -> Iterator[Problem]:
+    """Every contradiction in an experiment whose keys and types were checked before."""
+    yield from _ranges(experiment)
+    for check in _CHECKS:
+        yield from check(experiment, algo)
+
+
+def _effective(experiment: Experiment, dotted: str, algo: str) -> Any:
+    """The experiment's value, or RLlib's default for the algorithm."""
+    section, _, key = dotted.partition(".")
+    value = experiment.get(dotted)
+    return default_of(section, key, algo) if value is None else value
+
+
+def _number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _ranges(experiment: Experiment) -> Iterator[Problem]:
+    for dotted, least in _AT_LEAST.items():
+        value = experiment.get(dotted)
+        if not _number(value):
+            continue
+        most = _AT_MOST.get(dotted)
+        where = experiment.origin(dotted)
+        if value < least:
+            yield Problem(dotted, f"is {value}, but must be at least {least}", f"set {dotted}={least}", where)
+        elif most is not None and value > most:
+            yield Problem(dotted, f"is {value}, but must be at most {most}", f"set {dotted}={most}", where)
+
+
+def _minibatch(experiment: Experiment, algo: str) -> Iterator[Problem]:
+    mini_key, batch_key = "training.minibatch_size", "training.train_batch_size_per_learner"
+    if experiment.get(mini_key) is None and experiment.get(batch_key) is None:
+        return
+    mini, batch = _effective(experiment, mini_key, algo), _effective(experiment, batch_key, algo)
+    if _number(mini) and _number(batch) and mini > batch:
+        written = mini_key if experiment.get(mini_key) is not None else batch_key
+        what = f"a minibatch of {mini} does not fit into a train batch of {batch}"
+        hint = f"set {mini_key}={min(mini, batch)} or less, or {batch_key}={mini} or more"
+        yield Problem(written, what, hint, experiment.origin(written))
+
+
+def _fragments(experiment: Experiment, algo: str) -> Iterator[Problem]:
+    """PPO collects whole fragments; RLlib refuses a batch more than 10 % off."""
+    key = "rollouts.rollout_fragment_length"
+    length, batch = experiment.get(key), _effective(experiment, "training.train_batch_size_per_learner", algo)
+    if algo != "PPO" or not _number(length) or not _number(batch) or length < 1:
+        return
+    if _effective(experiment, "rollouts.batch_mode", algo) == "complete_episodes":
+        return
+    envs = _effective(experiment, "rollouts.num_envs_per_env_runner", algo) or 1
+    runners = max(1, _effective(experiment, "rollouts.num_env_runners", algo) or 0)
+    learners = max(1, _effective(experiment, "learners.num_learners", algo) or 0)
+    total, chunk = batch * learners, length * envs * runners
+    rounds = max(1, -(-total // chunk))
+    if abs(rounds * chunk - total) > 0.1 * total:
+        what = (
+            f"{runners} runners x {envs} environments x {length} steps = {chunk} per round, "
+            f"which does not add up to a batch of {total}"
+        )
+        hint = f"set {key}=auto, or the batch to {rounds * chunk // learners}"
+        yield Problem(key, what, hint, experiment.origin(key))
+
+
+def _evaluation(experiment: Experiment, _: str) -> Iterator[Problem]:
+    get = experiment.section("evaluation").get
+    if not get("evaluation_interval"):
+        return
+    duration, parallel = get("evaluation_duration", 10), get("evaluation_parallel_to_training")
+    key = "evaluation.evaluation_duration"
+    where = experiment.origin(key)
+    if duration in (None, 0):
+        what = f"is {duration}, but evaluation is on (evaluation_interval={get('evaluation_interval')})"
+        yield Problem(key, what, f"set {key}=10, or evaluation.evaluation_interval=null", where)
+    elif isinstance(duration, str) and duration != "auto":
+        yield Problem(key, f"is {duration!r}, but takes a number or auto", f"set {key}=10", where)
+    elif duration == "auto" and not parallel:
+        hint = "set evaluation.evaluation_parallel_to_training=true, or a number"
+        what = "auto means as long as the training step takes, so it needs evaluation in parallel"
+        yield Problem(key, what, hint, where)
+    if parallel and not get("evaluation_num_env_runners"):
+        key = "evaluation.evaluation_parallel_to_training"
+        what = "evaluation in parallel needs runners of its own, and evaluation_num_env_runners is 0"
+        yield Problem(key, what, "set evaluation.evaluation_num_env_runners=1", experiment.origin(key))
+
+
+def _learning_rate(experiment: Experiment, algo: str) -> Iterator[Problem]:
+    """Algorithms with one rate per network refuse a common one."""
+    if experiment.get("training.lr") is not None and default_of("training", "lr", algo) is None:
+        known = keys_for("training", algo)
+        rates = [key for key in _RATES if key in known]
+        if rates:
+            hint = f"set {', '.join(f'training.{rate}' for rate in rates)} instead"
+            what = f"{algo} has one learning rate per network, and refuses a common one"
+            yield Problem("training.lr", what, hint, experiment.origin("training.lr"))
+
+
+def _schedules(experiment: Experiment, _: str) -> Iterator[Problem]:
+    for key in ("lr", "entropy_coeff", "epsilon", "actor_lr", "critic_lr", "alpha_lr", "value_lr"):
+        value, dotted = experiment.get(f"training.{key}"), f"training.{key}"
+        if not isinstance(value, list):
+            continue
+        pairs = [pair for pair in value if isinstance(pair, list) and len(pair) == 2]
+        if len(pairs) != len(value) or len(value) < 2:
+            what, hint = f"is {value}, which is no schedule", f"write {dotted}=[[0, 1e-3], [100000, 1e-4]]"
+            yield Problem(dotted, what, hint, experiment.origin(dotted))
+        elif pairs[0][0] != 0:
+            hint = f"begin with [0, {pairs[0][1]}]"
+            what = f"a schedule begins at step 0, not {pairs[0][0]}"
+            yield Problem(dotted, what, hint, experiment.origin(dotted))
+
+
+def _offline(experiment: Experiment, algo: str) -> Iterator[Problem]:
+    given = experiment.get("offline_data.input_")
+    if algo in OFFLINE and given in (None, "sampler", [], ""):
+        what = f"{algo} learns from recorded episodes, and none are named"
+        hint = "set offline_data.input_=[path/to/episodes]"
+        yield Problem("offline_data.input_", what, hint, experiment.origin("offline_data.input_"))
+
+
+def _exploration(experiment: Experiment, algo: str) -> Iterator[Problem]:
+    old, key = experiment.get("exploration.exploration_config"), "exploration.exploration_config"
+    kind = str(old.get("type", "EpsilonGreedy")).rpartition(".")[2] if isinstance(old, dict) and old else ""
+    where = experiment.origin(f"{key}.type")
+    if kind == "EpsilonGreedy" and algo != "DQN":
+        what = f"EpsilonGreedy is for DQN; {algo} explores by sampling from its policy"
+        yield Problem(key, what, f"remove it (~{key}), or algo.name=DQN", where)
+    elif kind not in ("", "EpsilonGreedy", "StochasticSampling"):
+        hint = "write an RLModule with your own _forward_exploration (training.model.custom_model)"
+        yield Problem(key, f"{kind} is gone from RLlib", hint, where)
+
+
+def _replay(experiment: Experiment, _: str) -> Iterator[Problem]:
+    kind, key = experiment.get("training.replay_buffer_config.type"), "training.replay_buffer_config.type"
+    if isinstance(kind, str) and kind not in BUFFERS and "." not in kind and ":" not in kind:
+        what, hint = f"there is no replay buffer {kind!r}", f"one of: {', '.join(BUFFERS)}"
+        yield Problem(key, what, hint, experiment.origin(key))
+
+
+def _policies(experiment: Experiment, _: str) -> Iterator[Problem]:
+    mapping, policies = experiment.get("multi_agent.mapping"), experiment.get("multi_agent.policies")
+    names = set(policies) if isinstance(policies, dict | list) and policies else None
+    if names and isinstance(mapping, dict):
+        for agent, policy in mapping.items():
+            if policy not in names:
+                key = f"multi_agent.mapping.{agent}"
+                hint = f"one of: {', '.join(sorted(names))}; or add it to multi_agent.policies"
+                yield Problem(key, f"there is no policy {policy!r}", hint, experiment.origin(key))
+    trained = experiment.get("multi_agent.policies_to_train")
+    known = names or (set(mapping.values()) if isinstance(mapping, dict) else set())
+    for policy in trained if isinstance(trained, list) and known else ():
+        if policy not in known:
+            key = "multi_agent.policies_to_train"
+            hint = f"one of: {', '.join(sorted(known))}"
+            yield Problem(key, f"there is no policy {policy!r}", hint, experiment.origin(key))
+
+
+def _gpus(experiment: Experiment, _: str) -> Iterator[Problem]:
+    total, each = experiment.get("resources.num_gpus"), experiment.get("learners.num_gpus_per_learner")
+    if _number(total) and _number(each) and total and each and min(1, total) != each:
+        what = f"asks for {total} GPUs, and learners.num_gpus_per_learner for {each} each"
+        yield Problem("resources.num_gpus", what, "set one of them", experiment.origin("resources.num_gpus"))
+
+
+def _deterministic(experiment: Experiment, algo: str) -> Iterator[Problem]:
+    key = "debugging.deterministic"
+    if experiment.get(key) is not True:
+        return
+    where = experiment.origin(key)
+    if algo in ASYNCHRONOUS:
+        what = f"{algo} learns from whichever runner answers first, which never repeats"
+        yield Problem(key, what, "use PPO, or debugging.deterministic=false", where)
+    if experiment.get("debugging.seed") is None:
+        yield Problem(key, "without debugging.seed nothing repeats", "set debugging.seed=2000", where)
+
+
+_CHECKS: tuple[Callable[[Experiment, str], Iterator[Problem]], ...] = (
+    _minibatch,
+    _fragments,
+    _evaluation,
+    _learning_rate,
+    _schedules,
+    _offline,
+    _exploration,
+    _replay,
+    _policies,
+    _gpus,
+    _deterministic,
+)

@@ -1,0 +1,258 @@
+"""Checks an experiment's keys and values against RLlib's signatures and our own sections; imports no RLlib.
+
+Everything wrong is found in one go: unknown keys with what was probably meant, keys that nothing reads,
+wrong types and words. What contradicts something else is in `contradictions`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Any
+
+from rayfish.algorithm.contradictions import contradictions
+from rayfish.algorithm.dead import DEAD_KEYS
+from rayfish.algorithm.signatures import Entry, default_of, entries, table
+from rayfish.errors import Problem, did_you_mean
+from rayfish.experiment import tree
+from rayfish.experiment.legacy import GONE_ALGORITHMS, GONE_KEYS, OLD_KEYS, SECTION_ALIASES, STOP_KEYS
+from rayfish.experiment.sections import ALGORITHMS, METHODS, SECTIONS
+
+if TYPE_CHECKING:
+    from rayfish.experiment import Experiment
+
+_WORDS = {
+    "null": "null",
+    "path": "an import path",
+    "str": "text",
+    "bool": "true or false",
+    "int": "a whole number",
+    "float": "a number",
+    "list": "a list",
+    "dict": "keys and values",
+}
+
+# Words RLlib accepts for a text key; its signatures do not tell.
+CHOICES: dict[str, tuple[str, ...]] = {
+    "rollouts.batch_mode": ("truncate_episodes", "complete_episodes"),
+    "rollouts.gym_env_vectorize_mode": ("sync", "async", "vector_entry_point"),
+    "training.grad_clip_by": ("value", "norm", "global_norm"),
+    "training.td_error_loss_fn": ("huber", "mse"),
+    "training.model_size": ("nano", "micro", "mini", "XXS", "XS", "S", "M", "L", "XL"),
+    "evaluation.evaluation_duration_unit": ("episodes", "timesteps"),
+    "multi_agent.count_steps_by": ("env_steps", "agent_steps"),
+    "resources.placement_strategy": ("PACK", "SPREAD", "STRICT_PACK", "STRICT_SPREAD"),
+}
+
+
+def all_problems(experiment: Experiment) -> list[Problem]:
+    """Everything wrong with the experiment's keys and values, in the order of its sections."""
+    found = list(_algorithm(experiment))
+    algo = experiment.get("algo.name") if not found else None
+    for name, values in experiment.config.items():
+        if name.startswith("_"):
+            continue
+        found.extend(_section(experiment, name, values, algo))
+    found.extend(_stop_conditions(experiment))
+    found.extend(_evaluation_config(experiment, algo))
+    found.extend(_missing(experiment))
+    if algo is not None:
+        wrong = {problem.key for problem in found}
+        found.extend(p for p in contradictions(experiment, algo) if p.key not in wrong)
+    return found
+
+
+def _algorithm(experiment: Experiment) -> Iterator[Problem]:
+    name = experiment.get("algo.name")
+    if name in ALGORITHMS:
+        return
+    where = experiment.origin("algo.name")
+    gone = {old.lower(): (old, new) for old, new in GONE_ALGORITHMS.items()}.get(str(name).lower())
+    if gone:
+        old, new = gone
+        hint = f"the closest today is {new} ({ALGORITHMS[new]}): algo.name={new}"
+        yield Problem("algo.name", f"{old} is no longer in RLlib", hint, where)
+        return
+    close = did_you_mean(str(name).upper(), ALGORITHMS)
+    hint = (f"did you mean {close[0]}? " if close else "") + f"there are: {', '.join(ALGORITHMS)}"
+    yield Problem("algo.name", f"there is no algorithm {name!r}", hint, where)
+
+
+def _section(experiment: Experiment, name: str, values: Any, algo: str | None) -> Iterator[Problem]:
+    """Unknown, dead and ill-typed keys of one section."""
+    section = SECTIONS.get(name)
+    where = experiment.origin(name) or _first_origin(experiment, name)
+    if section is None:
+        known = [*SECTIONS, *SECTION_ALIASES]
+        yield Problem(name, "there is no such section", _suggest(name, known, _home_of(name)), where)
+        return
+    if not isinstance(values, dict):
+        what = f"is {values!r}, where keys and values belong"
+        yield Problem(name, what, f"write {name}: {{key: value}}", where)
+        return
+    rllib = entries(name, algo)
+    for key, value in values.items():
+        dotted = f"{name}.{key}"
+        if key in section.own:
+            own = section.own[key]
+            if dotted == "algo.name":
+                continue  # judged first, with the algorithms that are gone
+            yield from _value(experiment, dotted, value, own.type, own.choices)
+        elif key in rllib:
+            yield from _rllib_value(experiment, dotted, rllib[key], algo)
+        elif not section.is_open:
+            yield _unknown(experiment, name, str(key), algo)
+
+
+def _rllib_value(experiment: Experiment, dotted: str, entry: Entry, algo: str | None) -> Iterator[Problem]:
+    section, _, key = dotted.partition(".")
+    value = experiment.section(section)[key]
+    default = default_of(section, key, algo or "PPO")
+    if dotted in DEAD_KEYS:
+        if value != default:
+            what = f"has no effect: nothing in RLlib {table()['ray']} reads it"
+            yield Problem(dotted, what, DEAD_KEYS[dotted], experiment.origin(dotted))
+        return
+    yield from _value(experiment, dotted, value, entry["type"], CHOICES.get(dotted, ()))
+
+
+def _value(
+    experiment: Experiment, dotted: str, value: Any, type_: str, choices: tuple[str, ...]
+) -> Iterator[Problem]:
+    if value == "???":
+        return
+    where = experiment.origin(dotted)
+    kinds = type_.split(" | ")
+    if "any" not in kinds and not any(_is(value, kind) for kind in kinds):
+        takes = " or ".join(_WORDS[kind] for kind in kinds)
+        yield Problem(dotted, f"is {value!r}, but takes {takes}", _type_hint(dotted, value, kinds), where)
+    elif choices and isinstance(value, str) and value not in choices:
+        close = did_you_mean(value, choices)
+        hint = f"did you mean {close[0]}?" if close else f"for example {dotted}={choices[0]}"
+        yield Problem(dotted, f"is {value!r}, which is not one of {', '.join(choices)}", hint, where)
+
+
+def _is(value: Any, kind: str) -> bool:
+    """Whether a value read from a file is of a kind; a whole number is also a number, true is not."""
+    if kind == "null":
+        return value is None
+    if kind in ("int", "float"):
+        number = int if kind == "int" else int | float
+        return isinstance(value, number) and not isinstance(value, bool)
+    python: Any = {"bool": bool, "str": str, "path": str, "list": list | tuple, "dict": dict}[kind]
+    return isinstance(value, python)
+
+
+def _type_hint(dotted: str, value: Any, kinds: list[str]) -> str:
+    if isinstance(value, float) and value.is_integer() and "int" in kinds:
+        return f"write {dotted}={int(value)}"
+    if isinstance(value, str) and ({"int", "float"} & set(kinds)):
+        try:
+            return f"write the number without quotes: {dotted}={float(value):g}"
+        except ValueError:
+            pass
+    examples = {"int": "4", "float": "0.001", "bool": "true", "list": "[64, 64]", "dict": "{key: value}"}
+    example = next((examples[kind] for kind in kinds if kind in examples), None)
+    if example:
+        return f"for example {dotted}={example}"
+    return f"see `rayfish config keys {dotted.partition('.')[0]}`"
+
+
+def _unknown(experiment: Experiment, section: str, key: str, algo: str | None) -> Problem:
+    """An unknown key, with what was probably meant: a typo, another section or algorithm, an old name."""
+    dotted = f"{section}.{key}"
+    where = experiment.origin(dotted)
+    if key in GONE_KEYS:
+        return Problem(dotted, "is gone from RLlib", GONE_KEYS[key], where)
+    alive = {*SECTIONS[section].own, *entries(section, algo)}
+    known = sorted(k for k in alive if f"{section}.{k}" not in DEAD_KEYS)
+    if section == "training" and algo is not None:
+        owners = [name for name in ALGORITHMS if key in entries("training", name)]
+        if owners:
+            what = f"{algo} has no such setting; {_joined(owners)} {'has' if len(owners) == 1 else 'have'}"
+            return Problem(dotted, what, _other_algorithm(dotted, where, algo, owners[0], known), where)
+    return Problem(dotted, "there is no such key", _suggest(key, known, _home_of(key)), where)
+
+
+def _other_algorithm(dotted: str, where: str, algo: str, owner: str, known: list[str]) -> str:
+    """What to do with a key of another algorithm; a preset made for that one is the usual reason."""
+    if "/experiment/" in where:
+        return f"the preset is tuned for {owner}: choose one for {algo}, or remove the key with ~{dotted}"
+    close = did_you_mean(dotted.rpartition(".")[2], known)
+    if close:
+        return f"did you mean training.{close[0]}? else remove it"
+    return f"remove it, or set algo.name={owner}"
+
+
+def _home_of(key: str) -> str:
+    """The dotted key that a bare key belongs to, where some section has it."""
+    if key in OLD_KEYS:
+        return OLD_KEYS[key]
+    for name, section in SECTIONS.items():
+        if key in section.own or (name in METHODS and key in entries(name)):
+            return f"{name}.{key}"
+    return ""
+
+
+def _suggest(word: str, known: Iterable[str], home: str) -> str:
+    known = list(known)
+    close = did_you_mean(word, known)
+    if home:
+        return f"it belongs to another section: {home}"
+    if close:
+        return f"did you mean {' or '.join(close)}?"
+    elsewhere = [
+        f"{section}.{key}"
+        for section in METHODS
+        for key in did_you_mean(word, [*entries(section), *SECTIONS[section].own], most=1)
+    ]
+    if elsewhere:
+        return f"did you mean {' or '.join(elsewhere[:3])}?"
+    return "see `rayfish config keys`; values of your own go under simulation"
+
+
+def _stop_conditions(experiment: Experiment) -> Iterator[Problem]:
+    """A stop condition with a name nobody reports would never fire."""
+    for key, value in experiment.section("stop_conditions").items():
+        dotted = f"stop_conditions.{key}"
+        where = experiment.origin(dotted)
+        if key not in STOP_KEYS and "/" not in key:
+            hint = _suggest(key, STOP_KEYS, "")
+            if "did you mean" not in hint:
+                hint = "name a metric, such as rollout/return_mean, run/env_steps or time/total_s"
+            yield Problem(dotted, "no such metric is reported, so it would never stop the run", hint, where)
+        elif key not in SECTIONS["stop_conditions"].own:
+            yield from _value(experiment, dotted, value, "float | null", ())
+
+
+def _evaluation_config(experiment: Experiment, algo: str | None) -> Iterator[Problem]:
+    """RLlib sets any key of evaluation_config in silence; only settings it has make sense."""
+    inner = experiment.get("evaluation.evaluation_config")
+    if not isinstance(inner, dict):
+        return
+    known: dict[str, Entry] = {}
+    for section in METHODS:
+        known.update(entries(section, algo if section == "training" else None))
+    for key, value in inner.items():
+        dotted = f"evaluation.evaluation_config.{key}"
+        if key == "env":
+            continue
+        if key not in known:
+            hint = GONE_KEYS.get(key) or _suggest(key, known, "")
+            yield Problem(dotted, "there is no such key", hint, experiment.origin(dotted))
+        elif isinstance(value, dict) is False:
+            yield from _value(experiment, dotted, value, known[key]["type"], ())
+
+
+def _missing(experiment: Experiment) -> Iterator[Problem]:
+    for dotted, value in tree.leaves(experiment.config):
+        if value == "???":
+            where = experiment.origin(dotted)
+            yield Problem(dotted, "must be set: the file says ???", f"add {dotted}=VALUE", where)
+
+
+def _first_origin(experiment: Experiment, section: str) -> str:
+    return next((w for key, w in experiment.origins.items() if key.startswith(f"{section}.")), "")
+
+
+def _joined(names: list[str]) -> str:
+    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"

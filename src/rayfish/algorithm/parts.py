@@ -1,0 +1,90 @@
+"""Taking a built algorithm apart: its modules and normaliser for saving, its weights for loading."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rayfish.algorithm.build import agent_mapping
+from rayfish.algorithm.normalise import NormalizeObservations
+from rayfish.errors import CheckpointError
+
+if TYPE_CHECKING:
+    from ray.rllib.algorithms.algorithm import Algorithm
+
+    from rayfish.envs.build import EnvInfo
+    from rayfish.experiment import Experiment
+
+
+def policy_parts(algorithm: Algorithm, experiment: Experiment, info: EnvInfo) -> dict[str, Any]:
+    """What `run.policy.save_policy` writes, taken from the newest weights."""
+    function = experiment.get("multi_agent.policy_mapping_fn")
+    mapping = {}
+    if info.kind == "multi" and not function:
+        policy_of = agent_mapping(experiment)
+        mapping = {str(agent): policy_of(agent) for agent in info.agents}
+    return {
+        "modules": modules(algorithm),
+        "algo": experiment.get("algo.name"),
+        "normaliser": normaliser_statistics(algorithm),
+        "normalize_actions": bool(algorithm.config.normalize_actions),
+        "clip_actions": bool(algorithm.config.clip_actions),
+        "mapping": mapping,
+        "mapping_function": function,
+        "paths": experiment.paths,
+    }
+
+
+def modules(algorithm: Algorithm) -> dict[str, Any]:
+    """Policy name -> RLModule with the learner's weights, wherever the learner lives."""
+    learner = algorithm.learner_group._learner if algorithm.learner_group.is_local else None
+    if learner is not None:
+        return {str(name): learner.module[name] for name in learner.module.keys()}  # noqa: SIM118
+    algorithm.env_runner_group.sync_weights(
+        from_worker_or_learner_group=algorithm.learner_group, inference_only=True
+    )
+    module = algorithm.env_runner.module
+    return dict(module.items()) if hasattr(module, "items") else {"default_policy": module}
+
+
+def normaliser_statistics(algorithm: Algorithm) -> dict[str, Any]:
+    """Policy name -> mean and spread per observation leaf; empty without normalisation."""
+    runner = algorithm.env_runner
+    pipeline = getattr(runner, "_env_to_module", None) or getattr(algorithm, "env_to_module_connector", None)
+    for piece in getattr(pipeline, "connectors", []):
+        if isinstance(piece, NormalizeObservations):
+            return piece.statistics()
+    return {}
+
+
+def load_weights(algorithm: Algorithm, tree: Path) -> None:
+    """Puts the weights of another checkpoint's RLlib tree into the learner; nothing else of it.
+
+    :raises CheckpointError: a layer is missing or has another shape
+    """
+    from ray.rllib.core.rl_module.multi_rl_module import MultiRLModule
+
+    saved = MultiRLModule.from_checkpoint(str((tree / "learner_group/learner/rl_module").resolve()))
+    weights = saved.get_state()
+    current = algorithm.learner_group.get_weights()
+    problems = [text for name in current for text in _differences(name, weights.get(name, {}), current[name])]
+    if problems:
+        raise CheckpointError(
+            f"algo.checkpoint_path: the weights in {tree.parent} do not fit this model: {'; '.join(problems[:3])}",
+            "train the same network (training.model) and spaces as the checkpoint, or leave out algo.checkpoint_path",
+        )
+    algorithm.learner_group.set_weights({name: weights[name] for name in current})
+
+
+def _differences(policy: str, saved: Mapping[str, Any], current: Mapping[str, Any]) -> list[str]:
+    if not saved:
+        return [f"it has no policy {policy!r}"]
+    missing = [key for key in current if key not in saved]
+    if missing:
+        return [f"it has no layer {missing[0]}"]
+    return [
+        f"{key} is {tuple(saved[key].shape)} there, {tuple(value.shape)} here"
+        for key, value in current.items()
+        if tuple(saved[key].shape) != tuple(value.shape)
+    ]

@@ -1,0 +1,214 @@
+"""Every key of an experiment, documented: the reference page and `rayfish config keys` are made here.
+
+    python -m rayfish.algorithm.reference > docs/reference.md
+
+The rows come from the section table, RLlib's signatures and the model options, so the page cannot drift.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from rayfish.algorithm.dead import DEAD_KEYS
+from rayfish.algorithm.keys import CHOICES
+from rayfish.algorithm.signatures import default_of, entries, table
+from rayfish.experiment.legacy import GONE_ALGORITHMS, OLD_KEYS, STOP_KEYS
+from rayfish.experiment.sections import ALGORITHMS, METHODS, SECTIONS
+from rayfish.models.options import OPTIONS
+
+MODEL = "training.model"
+"""The model section, documented like a section of its own."""
+
+
+@dataclass(frozen=True)
+class Row:
+    """One key as people read it.
+
+    :param key: the key within its section
+    :param type: what it takes
+    :param default: what holds when nothing is written, as it would be written
+    :param doc: what it does
+    :param choices: the only values allowed; empty for any
+    :param is_own: Rayfish's own key rather than one of RLlib's
+    """
+
+    key: str
+    type: str
+    default: str
+    doc: str
+    choices: tuple[str, ...] = ()
+    is_own: bool = False
+
+
+def section_names() -> list[str]:
+    """Every section that has documented keys, in the order of the page."""
+    names = []
+    for name in SECTIONS:
+        names.append(name)
+        if name == "training":
+            names.append(MODEL)
+    return names
+
+
+def rows(section: str, algo: str | None = None) -> list[Row]:
+    """The living keys of a section; for `training` those of one algorithm, or those that all share."""
+    if section == MODEL:
+        return [_model_row(key) for key in OPTIONS]
+    own = [
+        Row(key, _typed(f.type, f.unit), _shown(f.default), f.doc, f.choices, True)
+        for key, f in SECTIONS[section].own.items()
+    ]
+    known = _shared_training() if section == "training" and algo is None else entries(section, algo)
+    documented = {row.key for row in own}
+    theirs = [
+        _rllib_row(section, key, entry, algo)
+        for key, entry in sorted(known.items())
+        if key not in documented and f"{section}.{key}" not in DEAD_KEYS
+    ]
+    return own + theirs
+
+
+def special_rows(algo: str) -> list[Row]:
+    """The keys of `training` that this algorithm has and not all others."""
+    shared = set(_shared_training())
+    return [row for row in rows("training", algo) if not row.is_own and row.key not in shared]
+
+
+def _model_row(key: str) -> Row:
+    option = OPTIONS[key]
+    takes = option.type + (" | null" if option.nullable else "")
+    return Row(key, takes, _shown(option.default), option.doc, option.choices, True)
+
+
+def _rllib_row(section: str, key: str, entry: dict[str, Any], algo: str | None) -> Row:
+    default = entry["default"] if algo is None else default_of(section, key, algo)
+    # RLlib marks every parameter Optional; null is worth telling only where it is the default.
+    takes = entry["type"] if default is None else entry["type"].removesuffix(" | null")
+    return Row(key, takes, _shown(default), entry["doc"], CHOICES.get(f"{section}.{key}", ()))
+
+
+def _shared_training() -> dict[str, Any]:
+    """The entries that every algorithm's training() has; defaults that differ are left open."""
+    each = [entries("training", name) for name in ALGORITHMS]
+    shared = set.intersection(*(set(one) for one in each))
+    found = {}
+    for key in sorted(shared):
+        defaults = {json.dumps(one[key]["default"]) for one in each}
+        default = each[0][key]["default"] if len(defaults) == 1 else "by algorithm"
+        found[key] = {**each[0][key], "default": default}
+    return found
+
+
+def _typed(type_: str, unit: str) -> str:
+    return f"{type_} ({unit})" if unit else type_
+
+
+def _shown(value: Any) -> str:
+    """A value as it is written in YAML."""
+    if isinstance(value, str):
+        return value
+    if isinstance(value, float) and value and (abs(value) < 1e-3 or abs(value) >= 1e6):
+        return f"{value:g}"
+    return json.dumps(value)
+
+
+def page() -> str:
+    """The whole reference page, as Markdown."""
+    return "\n".join(_page()) + "\n"
+
+
+def _page() -> Iterator[str]:
+    yield "# Reference: every key of an experiment"
+    yield ""
+    yield (
+        f"Made from the section table and the signatures of Ray {table()['ray']} by "
+        "`python -m rayfish.algorithm.reference`; do not edit. On the command line: `rayfish config keys`, "
+        "`rayfish config keys training --algo PPO`."
+    )
+    yield ""
+    yield "Keys in **bold** are Rayfish's own; the others are RLlib's, under its names. " + _where_keys_go()
+    yield ""
+    yield "Sections: " + ", ".join(f"[{name}](#{_anchor(name)})" for name in section_names())
+    for name in section_names():
+        yield from _section(name)
+    yield from _names()
+
+
+def _where_keys_go() -> str:
+    return (
+        "A key is written `section.key=value` on the command line, and below its section in a file. "
+        "A key left out keeps the default shown here, or RLlib's for the algorithm."
+    )
+
+
+def _section(name: str) -> Iterator[str]:
+    yield ""
+    yield f"## {name}"
+    yield ""
+    section = SECTIONS.get(name)
+    yield section.doc if section else "The network. Names and defaults are RLlib's; it is Rayfish that builds it."
+    if name in METHODS:
+        yield f"Feeds `AlgorithmConfig.{METHODS[name]}()`."
+    found = rows(name)
+    if found:
+        yield ""
+        yield from _table(found)
+    if name == "training":
+        for algo, doc in ALGORITHMS.items():
+            yield ""
+            yield f"### training, {algo}"
+            yield ""
+            yield f"{algo}: {doc}."
+            yield ""
+            yield from _table(special_rows(algo))
+
+
+def _table(found: list[Row]) -> Iterator[str]:
+    yield "| key | takes | default | what it does |"
+    yield "|---|---|---|---|"
+    for row in found:
+        key = f"**`{row.key}`**" if row.is_own else f"`{row.key}`"
+        takes = ", ".join(row.choices) if row.choices else row.type
+        yield f"| {key} | {_cell(takes)} | `{_cell(row.default)}` | {_cell(row.doc)} |"
+
+
+def _cell(text: str) -> str:
+    return text.replace("|", "\\|").replace("\n", " ").replace("<", "&lt;")
+
+
+def _anchor(name: str) -> str:
+    return name.replace(".", "")
+
+
+def _names() -> Iterator[str]:
+    yield ""
+    yield "## Other names"
+    yield ""
+    yield "Old names are understood in any section and translated, with a note saying so."
+    yield ""
+    yield "| old key | today |"
+    yield "|---|---|"
+    yield from (f"| `{old}` | `{new}` |" for old, new in sorted(OLD_KEYS.items()) if not new.endswith(f".{old}"))
+    yield ""
+    yield "| result name of RLlib, as a stop condition | metric |"
+    yield "|---|---|"
+    yield from (f"| `{old}` | `{new}` |" for old, new in STOP_KEYS.items())
+    yield ""
+    yield "| algorithm gone from RLlib | closest today |"
+    yield "|---|---|"
+    yield from (f"| {old} | {new} |" for old, new in GONE_ALGORITHMS.items())
+    yield ""
+    yield "## Keys without effect"
+    yield ""
+    yield "RLlib accepts these, but nothing on its new stack reads them; `rayfish config check` reports them."
+    yield ""
+    yield "| key | instead |"
+    yield "|---|---|"
+    yield from (f"| `{key}` | {_cell(instead)} |" for key, instead in DEAD_KEYS.items())
+
+
+if __name__ == "__main__":
+    print(page(), end="")

@@ -1,0 +1,161 @@
+"""`rayfish env`: which environments there are, and what is wrong with one."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from rayfish.errors import RayfishError
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from rayfish.envs.build import EnvInfo
+    from rayfish.envs.findings import Finding
+
+app = typer.Typer(help="Look at environments: list them, check one.", no_args_is_help=True)
+
+_MARKS = {"error": "[bold red]✖[/]", "warning": "[yellow]▲[/]", "note": "[cyan]•[/]", "ok": "[green]✔[/]"}
+
+
+@app.command()
+def check(
+    env: Annotated[
+        str,
+        typer.Argument(
+            metavar="ENV", help="A Gymnasium id, package.module:Class, my_env.py:MyEnv, or any other name."
+        ),
+    ],
+    words: Annotated[
+        list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="env_config, for instance size=8.")
+    ] = None,
+    horizon: Annotated[int | None, typer.Option(help="Longest episode, as rollouts.horizon.")] = None,
+    seed: Annotated[int, typer.Option(help="Seed of the random episodes.")] = 0,
+    imports: Annotated[
+        list[str] | None,
+        typer.Option("--import", metavar="MODULE", help="Import first; it may register ENV."),
+    ] = None,
+) -> None:
+    """Say what is wrong with an environment and how to mend it.
+
+    [bold]rayfish env check my_env.py:MyEnv size=8[/bold]
+    """
+    from pathlib import Path
+
+    from rich.console import Console
+
+    from rayfish.envs import build
+    from rayfish.envs.check import check as look
+
+    console = Console(highlight=False)
+    spec = build.EnvSpec(env, (str(Path.cwd()),), tuple(imports or ()), horizon)
+    config = _env_config(words or [])
+    with console.status(f"playing random episodes in {env}"):
+        made = build.make(spec, config)
+        try:
+            findings = look(made, seed=seed)
+            info = _info(made, env)
+        finally:
+            made.close()
+    again = " ".join([f"environment.env={env}", *(f"environment.env_config.{word}" for word in words or [])])
+    _show(console, env, info, findings, again)
+    if any(found.level == "error" for found in findings):
+        raise typer.Exit(1)
+
+
+@app.command("list")
+def list_(
+    pattern: Annotated[str, typer.Argument(help="Only ids that contain this.")] = "",
+) -> None:
+    """List the environments that can be named here, and what to install for the others."""
+    from rich.columns import Columns
+    from rich.console import Console
+    from rich.markup import escape
+    from rich.padding import Padding
+
+    from rayfish.envs import catalog
+
+    console = Console(highlight=False)
+    groups = catalog.groups(pattern)
+    for group in groups:
+        needs = f"  [yellow]pip install {escape(group.install)}[/]" if group.install else ""
+        console.print(f"[bold]{escape(group.title)}[/]{needs}")
+        style = "dim" if group.install else "none"
+        names = Columns([f"[{style}]{name}[/]" for name in group.names], padding=(0, 3), column_first=True)
+        console.print(Padding(names, (0, 0, 1, 2)))
+    if not groups:
+        console.print(f"no environment here has {pattern!r} in its name")
+    console.print(
+        "Your own: [bold]my_env.py:MyEnv[/] or [bold]package.module:Class[/]; "
+        "look at one with [bold]rayfish env check ENV[/]"
+    )
+
+
+def _env_config(words: list[str]) -> dict[str, Any]:
+    """`size=8 map.width=3` as a nested dictionary; the full Hydra key works too."""
+    import yaml
+
+    config: dict[str, Any] = {}
+    for word in words:
+        key, equals, text = word.lstrip("+").partition("=")
+        if not equals or not key:
+            raise RayfishError(f"{word!r} is not KEY=VALUE", "write the env_config as size=8 name=forest")
+        key = key.removeprefix("environment.").removeprefix("env_config.")
+        *parents, last = key.split(".")
+        place = config
+        for parent in parents:
+            place = place.setdefault(parent, {})
+        try:
+            place[last] = yaml.safe_load(text)
+        except yaml.YAMLError as error:
+            raise RayfishError(f"the value of {word!r} is not valid: {error}", "quote it") from error
+    return config
+
+
+def _info(env: Any, name: str) -> EnvInfo | None:
+    from rayfish.envs.build import info_of
+
+    try:
+        return info_of(env, name)
+    except RayfishError:
+        return None
+
+
+def _show(console: Console, name: str, info: EnvInfo | None, findings: list[Finding], again: str) -> None:
+    from rich.markup import escape
+    from rich.table import Table
+
+    errors = sum(found.level == "error" for found in findings)
+    warned = sum(found.level == "warning" for found in findings)
+    console.print()
+    console.print(f"[bold]{escape(name)}[/]  [dim]{escape(_summary(info))}[/]")
+    table = Table(box=None, show_header=False, padding=(0, 1), pad_edge=False)
+    table.add_column(width=1)
+    table.add_column(style="dim", no_wrap=True)
+    table.add_column(overflow="fold")
+    for found in findings:
+        text = escape(found.what)
+        if found.hint:
+            text += f"\n[bold]→[/] {escape(found.hint)}"
+        table.add_row(_MARKS[found.level], found.topic, text)
+    console.print(table)
+    console.print()
+    if errors:
+        console.print(f"[bold red]{_count(errors, 'error')}[/] to mend before training.")
+    elif warned:
+        console.print(f"[green]It can be trained on[/], with [yellow]{_count(warned, 'warning')}[/].")
+    else:
+        console.print(f"[green]Fine.[/] Train on it: [bold]rayfish train {escape(again)}[/]")
+
+
+def _summary(info: EnvInfo | None) -> str:
+    if info is None:
+        return ""
+    if info.multi_agent:
+        return f"{info.class_name}, {_count(len(info.agents), 'agent')}"
+    return info.class_name
+
+
+def _count(number: int, word: str) -> str:
+    return f"{number} {word}" if number == 1 else f"{number} {word}s"

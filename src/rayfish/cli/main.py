@@ -1,0 +1,106 @@
+"""The `rayfish` command: verbs, and the one place where errors become messages and exit codes."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import Annotated
+
+import typer
+
+from rayfish import __version__
+from rayfish.cli import config, doctor, env, evaluate, runs, train
+from rayfish.errors import RayfishError
+
+app = typer.Typer(
+    name="rayfish",
+    no_args_is_help=True,
+    rich_markup_mode="rich",
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    help="From a simulator and one experiment file to a trained, measured, reproducible agent, on Ray.",
+    epilog="Start with [bold]rayfish train cartpole[/bold], then [bold]rayfish evaluate last[/bold].",
+)
+app.command(no_args_is_help=False)(train.train)
+app.command()(evaluate.evaluate)
+app.add_typer(config.app, name="config")
+app.add_typer(env.app, name="env")
+app.add_typer(runs.app, name="runs")
+app.command()(doctor.doctor)
+
+_MODES = {"train": "train"}
+_LATER = {"tune": "rayfish tune", "view": "rayfish view"}
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"rayfish {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and exit.")
+    ] = False,
+    debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False,
+) -> None:
+    """Options of every verb."""
+    if debug:
+        os.environ["RAYFISH_DEBUG"] = "1"
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Entry point of the console script; exits with 0, or with the error's own code."""
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    if "--debug" in words:  # may stand anywhere on the line
+        words.remove("--debug")
+        os.environ["RAYFISH_DEBUG"] = "1"
+    try:
+        app(args=_with_verb(words), prog_name="rayfish")
+    except RayfishError as error:
+        if os.environ.get("RAYFISH_DEBUG"):
+            raise
+        show(error)
+        sys.exit(error.exit_code)
+    except KeyboardInterrupt:
+        sys.exit(130)
+    except BrokenPipeError:  # `rayfish config show | head`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(0)
+
+
+def show(error: RayfishError) -> None:
+    """Prints an error to stderr: what happened in red, the next steps readable below."""
+    from rich.console import Console
+    from rich.text import Text
+
+    console = Console(stderr=True, highlight=False, soft_wrap=True)
+    text = Text("error: ", style="bold red")
+    for number, line in enumerate(str(error).splitlines()):
+        style = "dim" if line.strip().startswith("written in:") else ""
+        style = "cyan" if line.strip().startswith("next step:") else style
+        text.append(("\n" if number else "") + line, style=style)
+    console.print(text)
+
+
+def _with_verb(words: list[str]) -> list[str]:
+    """`rayfish cli.mode=train ...`, the way of Hydra programs, means `rayfish train ...`."""
+    if not words or "=" not in words[0] or words[0].startswith("-"):
+        return words
+    modes = [word.partition("=")[2] for word in words if word.startswith("cli.mode=")]
+    mode = modes[-1] if modes else "train"
+    if mode in _LATER:
+        raise SystemExit(_unknown_mode(mode, f"{_LATER[mode]} is not in this version"))
+    if mode not in _MODES:
+        raise SystemExit(_unknown_mode(mode, "no such mode"))
+    return [_MODES[mode], *words]
+
+
+def _unknown_mode(mode: str, why: str) -> int:
+    show(RayfishError(f"cli.mode={mode}: {why}", "cli.mode=train"))
+    return 2
+
+
+if __name__ == "__main__":
+    main()

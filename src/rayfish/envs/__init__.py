@@ -1,0 +1,1 @@
+"""Stage 2 of 8: takes an experiment, gives an environment factory."""

@@ -1,0 +1,144 @@
+"""How `env_config` reaches a constructor: as keyword arguments, or whole, as its signature says.
+
+- A first parameter called `config`, `env_config` or the like, or annotated as a mapping, takes the
+  whole dictionary (RLlib's habit: `def __init__(self, config)`).
+- A creator function whose only required parameter is not a key of `env_config` takes it whole too
+  (`lambda _: MyEnv()`).
+- Everything else takes the keys as keyword arguments.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from rayfish.envs.spec import EnvConfig
+from rayfish.errors import EnvironmentFault, did_you_mean
+
+WHOLE = frozenset({"cfg", "conf", "config", "configuration", "context", "ctx", "env_cfg", "env_conf"}) | {
+    "env_config",
+    "env_context",
+    "env_ctx",
+}
+_MAPPINGS = (
+    "dict",
+    "Dict",
+    "Mapping",
+    "MutableMapping",
+    "EnvContext",
+    "EnvConfig",
+    "EnvConfigDict",
+    "DictConfig",
+)
+_NAMED = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+
+
+class EnvConfigFault(EnvironmentFault):
+    """The constructor does not take what `env_config` holds."""
+
+
+def call(target: Callable[..., Any], config: Mapping[str, Any], *, render_mode: str | None = None) -> Any:
+    """Call a class or creator function with `config` in the way its signature asks for.
+
+    :raises EnvConfigFault: a key it does not take, or one it needs and does not get
+    """
+    whole: Any = config if hasattr(config, "worker_index") else EnvConfig(config)
+    parameters = _parameters(target)
+    if parameters is None:  # a builtin without a signature: the plain Gymnasium way
+        return target(**dict(config))
+    named = {name: entry for name, entry in parameters.items() if entry.kind in _NAMED}
+    first = next(iter(parameters.values()), None)
+    if first is not None and _takes_whole(target, first, parameters, config):
+        keywords = {}
+        if render_mode is not None:
+            if "render_mode" in named:
+                keywords["render_mode"] = render_mode
+            else:
+                whole = whole.copy_with_overrides({**whole, "render_mode": render_mode})
+        return target(whole, **keywords)
+    keywords = dict(config)
+    open_ended = any(entry.kind is inspect.Parameter.VAR_KEYWORD for entry in parameters.values())
+    if render_mode is not None:
+        if "render_mode" not in named and not open_ended:
+            raise EnvironmentFault(
+                f"{label(target)} cannot draw itself: its constructor takes no render_mode",
+                "add render_mode=None to its parameters, keep it as self.render_mode, and write render()",
+            )
+        keywords["render_mode"] = render_mode
+    check_keys(target, keywords)
+    return target(**keywords)
+
+
+def check_keys(target: Callable[..., Any], keywords: Mapping[str, Any]) -> None:
+    """Raise `EnvConfigFault` when `target` cannot be called with these keyword arguments."""
+    parameters = _parameters(target)
+    if parameters is None:
+        return
+    named = [name for name, entry in parameters.items() if entry.kind in _NAMED]
+    open_ended = any(entry.kind is inspect.Parameter.VAR_KEYWORD for entry in parameters.values())
+    unknown = [] if open_ended else [key for key in keywords if key not in named]
+    if unknown:
+        key = unknown[0]
+        near = did_you_mean(key, named)
+        takes = f"it takes {', '.join(named)}" if named else "it takes no parameters"
+        raise EnvConfigFault(
+            f"{label(target)} takes no {', '.join(repr(name) for name in unknown)}; {takes}",
+            f"did you mean {' or '.join(near)}?" if near else f"remove environment.env_config.{key}",
+        )
+    missing = [
+        name
+        for name, entry in parameters.items()
+        if entry.default is inspect.Parameter.empty and entry.kind in _NAMED and name not in keywords
+    ]
+    if missing:
+        raise EnvConfigFault(
+            f"{label(target)} needs {', '.join(map(repr, missing))}, which env_config does not give",
+            f"set environment.env_config.{missing[0]}=...",
+        )
+
+
+def label(target: Any) -> str:
+    """What to call a class or function in a message."""
+    name = getattr(target, "__qualname__", None) or type(target).__name__
+    module = getattr(target, "__module__", "")
+    return name if module in ("", "__main__", "builtins") else f"{module}.{name}"
+
+
+def _takes_whole(
+    target: Callable[..., Any],
+    first: inspect.Parameter,
+    parameters: Mapping[str, inspect.Parameter],
+    config: Mapping[str, Any],
+) -> bool:
+    if first.kind not in (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD):
+        return False
+    if first.kind is inspect.Parameter.POSITIONAL_ONLY:
+        return True
+    if first.name in config:
+        return False
+    if first.name.lstrip("_") in WHOLE or _is_mapping(first.annotation):
+        return True
+    required = [
+        entry
+        for entry in parameters.values()
+        if entry.default is inspect.Parameter.empty
+        and entry.kind not in (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+    ]
+    plain = first.annotation is inspect.Parameter.empty
+    return not inspect.isclass(target) and required == [first] and plain
+
+
+def _is_mapping(annotation: Any) -> bool:
+    if annotation is inspect.Parameter.empty:
+        return False
+    text = annotation if isinstance(annotation, str) else getattr(annotation, "__name__", str(annotation))
+    head = text.replace("typing.", "").split("|")[0].strip().removeprefix("Optional[")
+    return head.split("[")[0].rsplit(".", 1)[-1].strip("'\" ]") in _MAPPINGS
+
+
+def _parameters(target: Callable[..., Any]) -> dict[str, inspect.Parameter] | None:
+    try:
+        return dict(inspect.signature(target).parameters)
+    except (TypeError, ValueError):
+        return None

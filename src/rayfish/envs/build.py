@@ -1,0 +1,242 @@
+"""The entry of this stage: a spec and an `env_config` become a ready environment.
+
+`make` gives a `gymnasium.Env`, a PettingZoo parallel environment or an RLlib `MultiAgentEnv`;
+`describe` makes one, notes its spaces and closes it; `problems` says what is wrong with the
+environment of an experiment before any compute.
+"""
+
+from __future__ import annotations
+
+import traceback
+import warnings
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import gymnasium as gym
+
+from rayfish.envs import arguments, catalog, contract
+from rayfish.envs.kinds import (
+    DEFAULT_AGENT,
+    EnvInfo,
+    agents_and_spaces,
+    is_multi_agent,
+    is_turn_based,
+    max_steps,
+)
+from rayfish.envs.limits import limit_steps
+from rayfish.envs.resolve import resolve
+from rayfish.envs.spec import EnvConfig, EnvSpec, env_config_of, from_experiment
+from rayfish.errors import EnvironmentFault, Problem, RayfishError
+from rayfish.experiment.imports import user_frame
+
+if TYPE_CHECKING:
+    from rayfish.experiment.experiment import Experiment
+
+__all__ = [
+    "DEFAULT_AGENT",
+    "EnvConfig",
+    "EnvInfo",
+    "EnvSpec",
+    "describe",
+    "env_config_of",
+    "from_experiment",
+    "make",
+    "make_vector",
+    "problems",
+]
+
+
+def make(spec: EnvSpec, config: Mapping[str, Any] | None = None, *, render_mode: str | None = None) -> Any:
+    """A ready environment, cut off at the spec's horizon.
+
+    :param config: the `env_config`: keyword arguments of the constructor, or its one dictionary
+        (see `rayfish.envs.arguments`)
+    :param render_mode: given to the constructor when set
+    :raises RayfishError: it cannot be found or made
+    """
+    config = {} if config is None else config
+    source = resolve(spec)
+    try:
+        if source.gym_id is not None:
+            env = _make_gym(source.gym_id, config, render_mode)
+        else:
+            env = arguments.call(source.target, config, render_mode=render_mode)
+    except RayfishError:
+        raise
+    except Exception as error:
+        given = f" with env_config {dict(config)!r}" if config else ""
+        raise _failed(f"making {spec.name!r}{given}", error) from error
+    return limit_steps(_accepted(env, spec.name), spec.horizon)
+
+
+def make_vector(spec: EnvSpec, config: Mapping[str, Any] | None, num_envs: int) -> gym.vector.VectorEnv:
+    """Many copies as one `VectorEnv`: the environment's own one where it has it, else a synchronous one."""
+    source = resolve(spec)
+    registered = gym.registry.get(source.gym_id) if source.gym_id else None
+    if registered is not None and registered.vector_entry_point is not None:
+        limits = [steps for steps in (spec.horizon, registered.max_episode_steps) if steps is not None]
+        keywords = {**({"max_episode_steps": min(limits)} if limits else {}), **(config or {})}
+        return gym.make_vec(source.gym_id, num_envs, "vector_entry_point", **keywords)
+    return gym.vector.SyncVectorEnv([lambda: make(spec, config) for _ in range(num_envs)])
+
+
+def describe(spec: EnvSpec, config: Mapping[str, Any] | None = None) -> EnvInfo:
+    """The kind, agents, spaces and limits of an environment (made and closed for it).
+
+    :raises RayfishError: it cannot be found or made, or declares no spaces
+    """
+    env = make(spec, config)
+    try:
+        return info_of(env, spec.name)
+    finally:
+        env.close()
+
+
+def info_of(env: Any, name: str) -> EnvInfo:
+    """What `describe` says, of an environment that is already made."""
+    agents, observations, actions = agents_and_spaces(env)
+    metadata = dict(getattr(env, "metadata", None) or {})
+    return EnvInfo(
+        name=name,
+        kind="multi" if is_multi_agent(env) else "single",
+        agents=agents,
+        observation_spaces=observations,
+        action_spaces=actions,
+        max_episode_steps=max_steps(env),
+        render_modes=tuple(str(mode) for mode in metadata.get("render_modes") or ()),
+        class_name=type(getattr(env, "unwrapped", env)).__name__,
+        metadata=metadata,
+    )
+
+
+def problems(experiment: Experiment) -> tuple[list[Problem], EnvInfo | None]:
+    """What is wrong with an experiment's environments, and a description when it can be made.
+
+    The evaluation environment is tried too where the experiment gives it an `env_config` of its own.
+    """
+    found: list[Problem] = []
+    info = _described(experiment, found, evaluation=False)
+    override = experiment.section("evaluation").get("evaluation_config") or {}
+    if info is None or not (override.get("env_config") or override.get("env")):
+        return found, info
+    other = _described(experiment, found, evaluation=True)
+    if other is not None:
+        for what in ("observation_spaces", "action_spaces"):
+            trained, evaluated = getattr(info, what), getattr(other, what)
+            if dict(trained) != dict(evaluated):
+                key = "evaluation.evaluation_config.env_config"
+                where = experiment.origins.get(key, "")
+                text = (
+                    f"evaluation has other {what.replace('_', ' ')} than training: {evaluated} and {trained}"
+                )
+                found.append(Problem(key, text, "remove the key that changes the spaces", where))
+    return found, info
+
+
+def _described(experiment: Experiment, found: list[Problem], *, evaluation: bool) -> EnvInfo | None:
+    prefix = "evaluation.evaluation_config" if evaluation else "environment"
+    try:
+        spec = from_experiment(experiment, evaluation=evaluation)
+        env = make(spec, env_config_of(experiment, evaluation=evaluation))
+        try:
+            info = info_of(env, spec.name)
+            _probe(env, spec.name)
+            return info
+        finally:
+            env.close()
+    except RayfishError as error:
+        key = f"{prefix}.env_config" if isinstance(error, arguments.EnvConfigFault) else f"{prefix}.env"
+        where = next(
+            (
+                origin
+                for name, origin in experiment.origins.items()
+                if name == key or name.startswith(key + ".")
+            ),
+            "",
+        )
+        found.append(Problem(key, error.what, error.hint, where))
+        return None
+
+
+def _probe(env: Any, name: str) -> None:
+    """One reset and one step: an environment that breaks the contract is told now, not by a worker."""
+    for method, probe in (("reset", contract.reset), ("step", contract.step)):
+        try:
+            probe(env)
+        except contract.ContractBroken as fault:
+            raise EnvironmentFault(
+                fault.what, f"{fault.hint}; `rayfish env check {name}` tells more"
+            ) from fault
+        except Exception as error:
+            raise _failed(f"{name}: {method}()", error) from error
+
+
+def _make_gym(env_id: str, config: Mapping[str, Any], render_mode: str | None) -> Any:
+    keywords = dict(config)
+    if render_mode is not None:
+        keywords["render_mode"] = render_mode
+    target: Any = gym.registry[env_id].entry_point
+    try:
+        # The passive checker costs time on every step; `rayfish env check` and preflight look closer.
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", message=".*is out of date")  # an older version by choice
+            return gym.make(env_id, disable_env_checker=True, **keywords)
+    except TypeError:
+        if isinstance(target, str):
+            target = gym.envs.registration.load_env_creator(target)
+        arguments.check_keys(target, {**gym.registry[env_id].kwargs, **keywords})
+        raise
+    except gym.error.DependencyNotInstalled as error:
+        hint = catalog.missing_extra(env_id)
+        raise EnvironmentFault(
+            f"{env_id} cannot be made: {error}", f"pip install {hint}" if hint else ""
+        ) from error
+    except ImportError as error:
+        newer, extra = catalog.newest_version(env_id), catalog.missing_extra(env_id)
+        hint = f"write environment.env={newer}" if newer else f"pip install {extra or error.name or '...'}"
+        raise EnvironmentFault(f"{env_id} cannot be made: {error}", hint) from error
+
+
+def _accepted(env: Any, name: str) -> Any:
+    """`env` when it is of a kind we train on; a turn-based PettingZoo game is made parallel."""
+    if isinstance(env, gym.Env) or is_multi_agent(env):
+        return env
+    if is_turn_based(env):
+        return _made_parallel(env, name)
+    kind = f"{type(env).__module__}.{type(env).__name__}"
+    if env is None:
+        raise EnvironmentFault(f"{name!r} returned nothing", "end the creator function with `return env`")
+    if isinstance(env, gym.vector.VectorEnv):
+        raise EnvironmentFault(
+            f"{name!r} made a vector of environments ({kind})",
+            "give the single environment; rollouts.num_envs_per_env_runner makes many of it",
+        )
+    if any(base.__module__.split(".")[0] == "gym" for base in type(env).__mro__):
+        raise EnvironmentFault(
+            f"{name!r} made an environment of the old gym package ({kind}), which is no longer maintained",
+            "write `import gymnasium as gym` in it; reset returns (obs, info), step five values",
+        )
+    raise EnvironmentFault(
+        f"{name!r} made a {kind}, which is no environment",
+        "inherit from gymnasium.Env, pettingzoo.ParallelEnv or ray.rllib.env.multi_agent_env.MultiAgentEnv",
+    )
+
+
+def _made_parallel(env: Any, name: str) -> Any:
+    if not (getattr(env, "metadata", None) or {}).get("is_parallelizable"):
+        raise EnvironmentFault(
+            f"{name!r} is a turn-based PettingZoo game, in which agents do not act at the same time",
+            "offer a parallel_env(), or set metadata['is_parallelizable'] = True if every round lets all act",
+        )
+    from pettingzoo.utils.conversions import aec_to_parallel
+
+    return aec_to_parallel(env)
+
+
+def _failed(doing: str, error: Exception) -> EnvironmentFault:
+    last = user_frame(error) or traceback.extract_tb(error.__traceback__)[-1]
+    text = f"{type(error).__name__}: {error}".rstrip(": ")
+    return EnvironmentFault(
+        f"{doing} failed at {last.filename}:{last.lineno}: {text}",
+        "mend that line, or the env_config it was given; --debug shows the whole traceback",
+    )

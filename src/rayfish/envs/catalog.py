@@ -1,0 +1,177 @@
+"""The environments that exist here, and what to install or write for those that do not."""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import importlib.util
+import re
+from dataclasses import dataclass
+from importlib.metadata import EntryPoint, entry_points
+from typing import Any
+
+import gymnasium as gym
+from gymnasium.envs.registration import find_highest_version, get_env_id, parse_env_id
+
+from rayfish.errors import EnvironmentFault, did_you_mean
+
+ENTRY_POINT_GROUP = "rayfish.envs"
+
+# What registers ids only after it has been imported (Gymnasium 1.0 dropped the plug-in mechanism):
+# start of the id, module to import, what to pip install.
+PROVIDERS: tuple[tuple[str, str, str], ...] = (
+    ("ALE/", "ale_py", "ale-py"),
+    ("MiniGrid-", "minigrid", "minigrid"),
+    ("BabyAI-", "minigrid", "minigrid"),
+    ("MiniWorld-", "miniworld", "miniworld"),
+    ("highway-", "highway_env", "highway-env"),
+    ("intersection-", "highway_env", "highway-env"),
+    ("parking-", "highway_env", "highway-env"),
+    ("Fetch", "gymnasium_robotics", "gymnasium-robotics"),
+    ("Hand", "gymnasium_robotics", "gymnasium-robotics"),
+    ("PointMaze_", "gymnasium_robotics", "gymnasium-robotics"),
+    ("AntMaze_", "gymnasium_robotics", "gymnasium-robotics"),
+    ("Adroit", "gymnasium_robotics", "gymnasium-robotics"),
+    ("FrankaKitchen-", "gymnasium_robotics", "gymnasium-robotics"),
+    ("dm_control/", "shimmy", "'shimmy[dm-control]'"),
+    ("Meta-World/", "metaworld", "metaworld"),
+    ("procgen", "procgen", "procgen"),
+)
+
+# Packages behind Gymnasium's own ids: start of the entry point, module to
+# look for, what to install, title in a list.
+EXTRAS: tuple[tuple[str, str, str, str], ...] = (
+    ("gymnasium.envs.classic_control", "", "", "Classic control"),
+    ("gymnasium.envs.toy_text", "", "", "Toy text"),
+    ("gymnasium.envs.box2d", "Box2D", "swig && pip install 'gymnasium[box2d]'", "Box2D"),
+    ("gymnasium.envs.mujoco", "mujoco", "'gymnasium[mujoco]'", "MuJoCo"),
+    ("gymnasium.envs.phys2d", "jax", "jax jaxlib flax", "Classic control in JAX"),
+    ("gymnasium.envs.tabular", "jax", "jax jaxlib flax", "Tabular in JAX"),
+)
+
+_ID = re.compile(r"^(?:[\w:-]+/)?[\w:.-]+-v\d+$")
+
+
+def looks_like_id(name: str) -> bool:
+    """Whether `name` has the shape of a versioned Gymnasium id."""
+    return bool(_ID.match(name))
+
+
+def find_id(name: str) -> str | None:
+    """The registered Gymnasium id that `name` means, or None; a missing version means the newest."""
+    if name in gym.registry:
+        return name
+    for start, module, _ in PROVIDERS:
+        if name.startswith(start) and importlib.util.find_spec(module) is not None:
+            importlib.import_module(module)
+    if name in gym.registry:
+        return name
+    try:
+        namespace, base, version = parse_env_id(name)
+    except gym.error.Error:
+        return None
+    highest = find_highest_version(namespace, base) if version is None else None
+    return None if highest is None else get_env_id(namespace, base, highest)
+
+
+@functools.cache  # reading the metadata of every installed package costs more than making most environments
+def offered() -> dict[str, EntryPoint]:
+    """The `rayfish.envs` entry points of the installed packages, by name."""
+    return {point.name: point for point in entry_points(group=ENTRY_POINT_GROUP)}
+
+
+def unknown(name: str) -> EnvironmentFault:
+    """What to say when no environment answers to `name`: the newer version, the package, the nearest."""
+    newer = newest_version(name)
+    if newer is not None:
+        what = f"this Gymnasium ({gym.__version__}) has no {name!r}; its version here is {newer!r}"
+        return EnvironmentFault(what, f"write environment.env={newer}")
+    for start, module, package in PROVIDERS:
+        if name.startswith(start) and importlib.util.find_spec(module) is None:
+            return EnvironmentFault(
+                f"{name!r} needs a package that is not installed", f"pip install {package}"
+            )
+    near = did_you_mean(name, [*newest_ids(), *offered()])
+    what = f"there is no environment {name!r}: no Gymnasium id, entry point, registered name or import path"
+    hint = f"did you mean {' or '.join(near)}?" if near else "see `rayfish env list`."
+    return EnvironmentFault(what, f"{hint} One of your own is my_env.py:MyEnv or package.module:Class")
+
+
+def newest_version(name: str) -> str | None:
+    """The newest registered id with the same name as `name`, when that is another version."""
+    try:
+        namespace, base, _ = parse_env_id(name)
+    except gym.error.Error:
+        return None
+    highest = find_highest_version(namespace, base)
+    newest = None if highest is None else get_env_id(namespace, base, highest)
+    return newest if newest != name else None
+
+
+def newest_ids() -> list[str]:
+    """Every registered id in its newest version, in the order of registration."""
+    newest: dict[tuple[str | None, str], tuple[int, str]] = {}
+    for env_id in gym.registry:
+        namespace, base, version = parse_env_id(env_id)
+        known = newest.get((namespace, base))
+        if known is None or (version or 0) >= known[0]:
+            newest[namespace, base] = (version or 0, env_id)
+    return [env_id for _, env_id in newest.values()]
+
+
+@dataclass(frozen=True)
+class Group:
+    """Environments that belong together in a list.
+
+    :param title: where they come from
+    :param names: what to write as `environment.env`
+    :param install: what to pip install first, "" when they can be made here
+    """
+
+    title: str
+    names: tuple[str, ...]
+    install: str = ""
+
+
+def groups(pattern: str = "") -> list[Group]:
+    """Everything that can be named here and contains `pattern`: newest versions, by where they come from."""
+    known = [Group(f"Installed packages ({ENTRY_POINT_GROUP})", tuple(offered()))]
+    for module in {module for _, module, _ in PROVIDERS}:
+        if importlib.util.find_spec(module) is not None:
+            importlib.import_module(module)
+    by_title: dict[str, list[str]] = {}
+    for env_id in newest_ids():
+        target: Any = gym.registry[env_id].entry_point
+        if isinstance(target, str) or not target.__module__.startswith(
+            "gymnasium."
+        ):  # not its stubs for old gym
+            by_title.setdefault(_title(target), []).append(env_id)
+    own = [title for title in by_title if title.startswith("Rayfish")]
+    for title in [*own, *(title for title in by_title if title not in own)]:
+        names = by_title[title]
+        known.append(Group(title, tuple(names), missing_extra(names[0])))
+    word = pattern.lower()
+    kept = (
+        Group(g.title, tuple(n for n in g.names if word in n.lower() or word in g.title.lower()), g.install)
+        for g in known
+    )
+    return sorted((group for group in kept if group.names), key=lambda group: bool(group.install))
+
+
+def _title(target: Any) -> str:
+    module = target if isinstance(target, str) else getattr(target, "__module__", "")
+    for start, _, _, title in EXTRAS:
+        if module.startswith(start):
+            return title
+    if module.startswith("rayfish."):
+        return "Rayfish"
+    return module.partition(":")[0].partition(".")[0] or "registered here"
+
+
+def missing_extra(env_id: str) -> str:
+    """What to pip install before a registered id can be made; "" when nothing is missing."""
+    target: Any = gym.registry[env_id].entry_point
+    for start, module, package, _ in EXTRAS:
+        if isinstance(target, str) and target.startswith(start):
+            return package if module and importlib.util.find_spec(module) is None else ""
+    return ""

@@ -1,0 +1,309 @@
+"""What is wrong with an environment and how to mend it: the work of `rayfish env check`.
+
+The checks run in order, each on what the earlier ones have proved: spaces, then what reset and step
+return, then the values over random episodes, then repeatability, endings, speed and pickling.
+"""
+
+from __future__ import annotations
+
+import copy
+import random
+import re
+import time
+import traceback
+import warnings
+from typing import Any
+
+import cloudpickle
+import gymnasium as gym
+import numpy as np
+
+from rayfish.envs import contract, values
+from rayfish.envs.findings import Finding, Report
+from rayfish.envs.kinds import DEFAULT_AGENT, agents_and_spaces, in_short, is_parallel, max_steps
+from rayfish.envs.play import ALL, Moment, Player, play
+from rayfish.errors import EnvironmentFault
+from rayfish.experiment.imports import user_frame
+
+_EPISODES = 3
+_STEPS_LOOKED_AT = 1000
+_LONG = 10_000
+_SPEED_SECONDS = 0.4
+
+
+class _Stop(Exception):
+    """A fault that leaves the later checks nothing to stand on."""
+
+
+def check(env: Any, *, seed: int = 0) -> list[Finding]:
+    """Look at an environment as training will use it; errors first, each with its remedy.
+
+    :param env: what `rayfish.envs.build.make` gives
+    :param seed: of the random episodes
+    """
+    report = Report()
+    try:
+        player = _spaces(env, report)
+        _contract(env, report)
+        _episodes(env, player, seed, report)
+        _repeatable(player, seed, report)
+        _endings(env, player, seed, report)
+        if not report.broken:
+            _speed(player, seed, report)
+        _pickle(env, report)
+        if not player.multi and not report.broken:
+            _gymnasium_opinion(env, report)
+    except _Stop:
+        pass
+    return report.sorted()
+
+
+def _spaces(env: Any, report: Report) -> Player:
+    try:
+        agents, observations, actions = agents_and_spaces(env)
+    except EnvironmentFault as fault:
+        report.add("error", "spaces", fault.what, fault.hint)
+        raise _Stop from fault
+    for agent in agents:
+        whose = "" if agent == DEFAULT_AGENT else f" of {agent!r}"
+        space = actions[agent]
+        if isinstance(space, gym.spaces.Box) and not space.is_bounded():
+            report.add(
+                "warning",
+                "spaces",
+                f"the action space{whose} has no bounds: {in_short(space)}",
+                "give it low and high, so that actions can be scaled to what the environment understands",
+            )
+        seen = observations[agent]
+        image = isinstance(seen, gym.spaces.Box) and len(seen.shape) == 3 and seen.dtype != np.uint8
+        if image and np.all(seen.high == 255):  # type: ignore[attr-defined]
+            report.add(
+                "note",
+                "spaces",
+                f"images{whose} are {seen.dtype}, 0 to 255",
+                "declare dtype=np.uint8: four times less memory, and models scale it by themselves",
+            )
+    kinds = {f"observations {in_short(observations[a])}, actions {in_short(actions[a])}" for a in agents}
+    said = kinds.pop() if len(kinds) == 1 else f"{len(kinds)} kinds of observations and actions"
+    if agents != (DEFAULT_AGENT,):
+        said = f"{len(agents)} agents ({', '.join(map(str, agents[:6]))}); {said}"
+    report.fine("spaces", said)
+    return Player(env, actions)
+
+
+def _contract(env: Any, report: Report) -> None:
+    """What reset and step take and return, on the innermost environment (wrappers hide the cause)."""
+    inner = getattr(env, "unwrapped", env)
+    _, observations, actions = agents_and_spaces(inner)
+    for topic, probe in (("reset", contract.reset), ("step", contract.step)):
+        try:
+            seen = probe(env)
+        except contract.ContractBroken as fault:
+            report.add("error", topic, fault.what, fault.hint)
+            raise _Stop from fault
+        except Exception as error:
+            report.add("error", topic, _raised(f"{topic}()", error), "mend that line")
+            raise _Stop from error
+        for agent, observation in seen.items():
+            for what, hint in values.mask_faults(observation, observations[agent], actions[agent]):
+                report.add("error", "action mask", what, hint)
+        if report.broken:
+            raise _Stop
+    report.fine("reset", "takes seed and options, returns (observation, info)")
+    report.fine("step", "returns (observation, reward, terminated, truncated, info)")
+
+
+def _episodes(env: Any, player: Player, seed: int, report: Report) -> None:
+    """Every value of a few random episodes against what was declared."""
+    _, observations, actions = agents_and_spaces(env)
+    seen = {"steps": 0, "masked": False}
+
+    def look(moment: Moment) -> None:
+        seen["steps"] += 1
+        for agent, observation in moment.observations.items():
+            whose = "observation" if agent == DEFAULT_AGENT else f"observation of {agent!r}"
+            for what, hint in values.faults(observation, observations[agent], whose):
+                report.add("error", "observations", what, hint)
+            for what, hint in values.mask_faults(observation, observations[agent], actions[agent]):
+                report.add("error", "action mask", what, hint)
+            masked = isinstance(observation, dict) and values.MASK in observation
+            seen["masked"] = seen["masked"] or masked
+        _look_at_ends(moment, report)
+
+    for episode in range(_EPISODES):
+        try:
+            play(player, seed + episode, _STEPS_LOOKED_AT, look)
+        except Exception as error:
+            report.add("error", "step", _raised("an episode", error), "mend that line")
+            raise _Stop from error
+        if is_parallel(env) and player.now.over and env.agents:
+            report.add(
+                "error",
+                "agents",
+                f"all agents are done, but env.agents is still {list(env.agents)}",
+                "take an agent out of self.agents in the step in which it is terminated or truncated",
+            )
+    report.fine("observations", f"in their space over {seen['steps']:,} steps")
+    report.fine("reward", "a finite number at every step")
+    if seen["masked"]:
+        report.fine("action mask", "always leaves an action, and fits the action space")
+
+
+def _look_at_ends(moment: Moment, report: Report) -> None:
+    for agent, reward in moment.rewards.items():
+        scalar = np.ndim(reward) == 0 and isinstance(reward, int | float | np.number | np.ndarray)
+        if not scalar or isinstance(reward, bool | np.bool_):
+            what = f"the reward{_of(agent)} is {reward!r} ({type(reward).__name__})"
+            report.add("error", "reward", what, "return a plain number: float(reward)")
+        elif not np.isfinite(float(reward)):
+            report.add("error", "reward", f"the reward{_of(agent)} is {float(reward)}", "keep it finite")
+    for name, flags in (("terminated", moment.terminated), ("truncated", moment.truncated)):
+        for agent, flag in flags.items():
+            if not isinstance(flag, bool | np.bool_):
+                what = f"{name}{_of(agent)} is {flag!r} ({type(flag).__name__})"
+                report.add("error", "step", what, f"return bool({name})")
+
+
+def _repeatable(player: Player, seed: int, report: Report) -> None:
+    """The same seed and the same actions must give the same episode."""
+    difference = _difference(player, seed)
+    if not difference:
+        report.fine("seed", "the same seed gives the same episode")
+        return
+    states = random.getstate(), np.random.get_state()
+    globally = not _difference(player, seed, reseed=True)
+    random.setstate(states[0])
+    np.random.set_state(states[1])
+    cause = "it draws from a generator that reset() does not seed, or keeps state between episodes"
+    if globally:
+        cause = "it draws from the global `random` or `np.random`"
+    report.add(
+        "warning",
+        "seed",
+        f"the same seed gives different episodes: {difference}; {cause}",
+        "call super().reset(seed=seed) and draw only from self.np_random",
+    )
+
+
+def _difference(player: Player, seed: int, *, reseed: bool = False) -> str:
+    """Where two episodes with one seed part; "" when they do not. `reseed` seeds the global generators."""
+    runs: list[list[Moment]] = []
+    for _ in range(2):
+        if reseed:
+            random.seed(seed)
+            np.random.seed(seed)
+        kept: list[Moment] = []
+        runs.append(kept)
+        # Copied at once: an environment may write every observation into the same array.
+        play(player, seed, 200, lambda moment, into=kept: into.append(copy.deepcopy(moment)))  # type: ignore[misc]
+    for index, (one, two) in enumerate(zip(*runs, strict=False)):
+        when = "the first observation" if index == 0 else f"step {index}"
+        if not values.same(one.observations, two.observations):
+            return f"{when} differs" if index == 0 else f"the observation of {when} differs"
+        if not values.same(one.rewards, two.rewards):
+            return f"the reward of {when} differs"
+    return "" if len(runs[0]) == len(runs[1]) else f"{len(runs[0]) - 1} and {len(runs[1]) - 1} steps long"
+
+
+def _endings(env: Any, player: Player, seed: int, report: Report) -> None:
+    limit = max_steps(env)
+    lengths = []
+    for episode in range(_EPISODES):
+        steps, started = 0, time.perf_counter()
+        player.reset(seed + episode)
+        while not player.now.over and steps < _LONG and time.perf_counter() - started < 1.0:
+            player.step()
+            steps += 1
+        if player.now.over:
+            lengths.append(steps)
+    said = f"at most {limit:,} steps" if limit else "no limit that can be seen"
+    if limit is None and not lengths:
+        report.add(
+            "warning",
+            "episode end",
+            f"no episode of random actions ended within {steps:,} steps, and there is no time limit",
+            "set rollouts.horizon=1000 (or what suits the task): returns are only known once episodes end",
+        )
+    elif lengths and max(lengths) <= 1:
+        report.add(
+            "warning",
+            "episode end",
+            "every episode ended after one step",
+            "look at what sets terminated, unless the task is a bandit",
+        )
+    else:
+        played = f"random ones took {', '.join(f'{length:,}' for length in lengths)} steps" if lengths else ""
+        report.fine("episode end", "; ".join(filter(None, (said, played))))
+
+
+def _speed(player: Player, seed: int, report: Report) -> None:
+    player.reset(seed)
+    steps, took, in_reset = 0, 0.0, 0.0
+    while took < _SPEED_SECONDS:
+        over = player.now.over
+        actions = None if over else player.choose()  # choosing is not the environment's time
+        started = time.perf_counter()
+        if over:
+            player.reset()
+            in_reset += time.perf_counter() - started
+        else:
+            player.step(actions)
+            steps += 1
+        took += time.perf_counter() - started
+    share = f", {in_reset / took:.0%} of the time in reset" if in_reset / took > 0.2 else ""
+    what = f"{steps / took:,.0f} steps/s on one core{share}"
+    if steps / took < 200:
+        hint = "let rollouts.num_env_runners share the work, or profile step()"
+        report.add("note", "speed", what, hint)
+    else:
+        report.fine("speed", what)
+
+
+def _pickle(env: Any, report: Report) -> None:
+    """A checkpoint keeps the running episodes of environments that pickle."""
+    try:
+        size = len(cloudpickle.dumps(env))
+    except Exception as error:
+        what = f"it cannot be pickled ({type(error).__name__}: {error})"
+        hint = "fine for training; a resumed run starts new episodes. Keep open files and windows out of self"
+        report.add("note", "pickling", what, hint)
+    else:
+        report.fine("pickling", f"a copy takes {size / 1024:,.0f} kB")
+
+
+def _gymnasium_opinion(env: Any, report: Report) -> None:
+    """What Gymnasium's own checker adds; it ignores action masks, so masked environments are spared."""
+    space = env.observation_space
+    if report.has("seed") or (isinstance(space, gym.spaces.Dict) and values.MASK in space.spaces):
+        return
+    from gymnasium.utils.env_checker import check_env
+
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        try:
+            check_env(env.unwrapped, skip_render_check=True, skip_close_check=True)
+        except Exception as error:
+            text = " ".join(str(error).split())
+            report.add("warning", "gymnasium", f"its own checker says: {text}")
+    for entry in caught:
+        text = " ".join(_plain(str(entry.message)).split())
+        # Unbounded observations are ordinary, and a spec is not needed here.
+        if "WARN" in str(entry.message) and not re.search("infinity|spec", text):
+            report.add("note", "gymnasium", text)
+    report.fine("gymnasium", "its own checker agrees")
+
+
+def _plain(text: str) -> str:
+    return re.sub(r"\x1b\[\d+m", "", text).removeprefix("WARN: ")
+
+
+def _raised(place: str, error: BaseException) -> str:
+    frame = user_frame(error)
+    frames = traceback.extract_tb(error.__traceback__)
+    frame = frame or (frames[-1] if frames else None)
+    where = f" at {frame.filename}:{frame.lineno}" if frame else ""
+    return f"{place} raised {type(error).__name__}{where}: {error}".rstrip(": ")
+
+
+def _of(agent: Any) -> str:
+    return "" if agent == DEFAULT_AGENT else " of the episode" if agent == ALL else f" of {agent!r}"

@@ -1,0 +1,125 @@
+"""From the name of an environment to what makes it: a Gymnasium id, or a class or creator function."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+from types import ModuleType
+from typing import Any
+
+from rayfish.envs import catalog
+from rayfish.envs.spec import EnvSpec
+from rayfish.errors import CodeError, EnvironmentFault
+from rayfish.experiment import imports as user_code
+
+
+@dataclass(frozen=True)
+class Source:
+    """What makes an environment: exactly one of the two is set.
+
+    :param gym_id: an id to give to `gymnasium.make`
+    :param target: a class or creator function to call
+    """
+
+    gym_id: str | None = None
+    target: Any = None
+
+
+def resolve(spec: EnvSpec) -> Source:
+    """Find what a spec names, trying the forms in the order of the module's functions.
+
+    :raises CodeError: an import path does not lead to an object
+    :raises EnvironmentFault: nothing answers to the name
+    """
+    spec.prepare()
+    if spec.object is not None:
+        return Source(target=_maker(spec.object, spec.name))
+    name = spec.name.strip()
+    if ":" in name or user_code.is_file_path(name):
+        return _from_module(name, spec)
+    gym_id = catalog.find_id(name)
+    if gym_id is not None:
+        return Source(gym_id=gym_id)
+    for find in (_from_entry_point, _from_ray):
+        target = find(name)
+        if target is not None:
+            return Source(target=_maker(target, name))
+    if catalog.looks_like_id(name) or not _importable(name):
+        raise catalog.unknown(name)
+    if user_code.module_exists(name, spec.paths):
+        return Source(target=_maker(user_code.load_module(name, spec.paths), name))
+    if "." not in name:
+        raise catalog.unknown(name)
+    return Source(target=_maker(user_code.load_object(name, spec.paths), name))
+
+
+def _from_module(name: str, spec: EnvSpec) -> Source:
+    """`module:Env-v0` (registered by the import) or `module:Name`, where the module may be a file."""
+    place, _, wanted = name.partition(":")
+    if not catalog.looks_like_id(wanted):
+        return Source(target=_maker(user_code.load_object(name, spec.paths), name))
+    is_file = user_code.is_file_path(place)
+    load = user_code.load_file if is_file else user_code.load_module
+    load(place, spec.paths)
+    gym_id = catalog.find_id(wanted)
+    if gym_id is None:
+        fault = catalog.unknown(wanted)
+        raise EnvironmentFault(f"importing {place!r} registered no {wanted!r}", fault.hint)
+    return Source(gym_id=gym_id)
+
+
+def _from_entry_point(name: str) -> Any | None:
+    """An environment another installed package offers in the group `rayfish.envs`."""
+    point = catalog.offered().get(name)
+    if point is None:
+        return None
+    try:
+        return point.load()
+    except (ImportError, AttributeError) as error:
+        raise CodeError(
+            f"the entry point {name!r} = {point.value!r} does not load: {error}",
+            f"mend or reinstall {point.dist.name if point.dist else 'its package'}",
+        ) from error
+
+
+def _from_ray(name: str) -> Any | None:
+    """A creator that an imported module gave to Ray's `register_env`.
+
+    Only that module can have imported Ray's registry, so without it there is nothing to look in.
+    """
+    module = sys.modules.get("ray.tune.registry")
+    if module is None:
+        return None
+    registry, category = module._global_registry, module.ENV_CREATOR
+    # What this process registered first: after ray.init() the registry asks the cluster instead.
+    pending = getattr(registry, "_to_flush", {})
+    if (category, name) not in pending and not registry.contains(category, name):
+        return None
+    creator = registry.get(category, name)
+
+    def make(env_config: Any) -> Any:
+        """RLlib's rule: a registered creator gets the configuration whole, whatever it calls it."""
+        return creator(env_config)
+
+    return make
+
+
+def _maker(found: Any, name: str) -> Any:
+    """The class or function behind what an import path led to; a PettingZoo module has its own."""
+    if isinstance(found, ModuleType):
+        for attribute in ("parallel_env", "env"):
+            if callable(getattr(found, attribute, None)):
+                return getattr(found, attribute)
+        names = user_code.public_names(found)
+        hint = f"write {name}:{names[0]}" if names else "name a class in it"
+        raise CodeError(f"{name!r} is a module, not an environment", hint)
+    if not callable(found):
+        raise EnvironmentFault(
+            f"{name!r} is a {type(found).__name__} object, not a class or function that makes an environment",
+            "give the class itself, or a function that takes env_config and returns an environment",
+        )
+    return found
+
+
+def _importable(name: str) -> bool:
+    return all(part.isidentifier() for part in name.split("."))

@@ -1,0 +1,138 @@
+"""Which environment an experiment asks for, as a small object that travels to every worker."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import cloudpickle
+
+from rayfish.errors import EnvironmentFault
+from rayfish.experiment import imports as user_code
+
+if TYPE_CHECKING:
+    from rayfish.experiment.experiment import Experiment
+
+
+@dataclass(frozen=True)
+class EnvSpec:
+    """How to find an environment on any process; what it is called with (`env_config`) is separate.
+
+    :param name: as written in `environment.env`: a Gymnasium id, an import path, a registered name
+    :param paths: folders where the user's code is looked up
+    :param imports: modules or files loaded first, for what they register
+    :param horizon: longest episode in steps; None leaves the environment's own limit alone
+    :param object: a class or creator function handed in from Python, instead of a name
+    """
+
+    name: str
+    paths: tuple[str, ...] = ()
+    imports: tuple[str, ...] = ()
+    horizon: int | None = None
+    object: Any = None
+
+    def prepare(self) -> None:
+        """Make the user's code importable in this process, and load `imports`."""
+        user_code.use_paths(self.paths)
+        for entry in self.imports:
+            if user_code.is_file_path(entry):
+                user_code.load_file(entry, self.paths)
+            else:
+                user_code.load_module(entry, self.paths)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """The object travels as its own pickle, to be opened only once its module can be found."""
+        return {**self.__dict__, "object": None if self.object is None else cloudpickle.dumps(self.object)}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Put the folders on the path, then unpickle the object that may live in them."""
+        user_code.use_paths(state["paths"])
+        pickled = state["object"]
+        self.__dict__.update(state, object=None if pickled is None else cloudpickle.loads(pickled))
+
+
+class EnvConfig(dict[str, Any]):
+    """An `env_config` with the attributes RLlib's `EnvContext` has, for environments made without Ray.
+
+    Environments written for RLlib read `config.worker_index` and its like in their constructor.
+    """
+
+    worker_index = 0
+    vector_index = 0
+    num_workers = 0
+    remote = False
+    recreated_worker = False
+
+    def set_defaults(self, defaults: Mapping[str, Any]) -> None:
+        """Add the keys of `defaults` that are not set yet."""
+        for key, value in defaults.items():
+            self.setdefault(key, value)
+
+    def copy_with_overrides(
+        self, env_config: Mapping[str, Any] | None = None, **attributes: Any
+    ) -> EnvConfig:
+        """A copy with other values or other worker attributes."""
+        made = EnvConfig(copy.deepcopy(self if env_config is None else dict(env_config)))
+        made.__dict__.update(self.__dict__, **attributes)
+        return made
+
+
+def from_experiment(experiment: Experiment, *, evaluation: bool = False) -> EnvSpec:
+    """The environment of an experiment; with `evaluation`, the one its evaluation section names.
+
+    :raises EnvironmentFault: no environment is set
+    """
+    environment = experiment.section("environment")
+    rollouts = experiment.section("rollouts")
+    name, given = environment.get("env"), experiment.env
+    horizon = rollouts.get("horizon")
+    if evaluation:
+        override = _evaluation_config(experiment)
+        if override.get("env"):
+            name, given = override["env"], None
+        horizon = override.get("horizon", horizon)
+    if given is None and not name:
+        raise EnvironmentFault("no environment is set", "add environment.env=CartPole-v1 (or your own)")
+    if isinstance(given, str):
+        name, given = given, None
+    if given is not None:
+        name = f"{getattr(given, '__module__', '?')}.{getattr(given, '__qualname__', repr(given))}"
+    listed = environment.get("imports") or []
+    return EnvSpec(
+        name=str(name),
+        paths=tuple(str(folder) for folder in experiment.paths),
+        imports=(listed,) if isinstance(listed, str) else tuple(listed),
+        horizon=_horizon(horizon),
+        object=given,
+    )
+
+
+def env_config_of(experiment: Experiment, *, evaluation: bool = False) -> dict[str, Any]:
+    """The `env_config` of an experiment; evaluation's own keys are merged over it, level by level."""
+    config = copy.deepcopy(dict(experiment.section("environment").get("env_config") or {}))
+    if evaluation:
+        config = _merged(config, _evaluation_config(experiment).get("env_config") or {})
+    return config
+
+
+def _evaluation_config(experiment: Experiment) -> dict[str, Any]:
+    return dict(experiment.section("evaluation").get("evaluation_config") or {})
+
+
+def _merged(base: dict[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
+    for key, value in over.items():
+        both = isinstance(value, Mapping) and isinstance(base.get(key), Mapping)
+        base[key] = _merged(dict(base[key]), value) if both else copy.deepcopy(value)
+    return base
+
+
+def _horizon(value: Any) -> int | None:
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        raise EnvironmentFault(
+            f"rollouts.horizon is {value!r}", "give the longest episode as a whole number of steps, or null"
+        )
+    return value

@@ -1,0 +1,107 @@
+"""What a user may do wrong, as exceptions: what happened, the values, the next step.
+
+The command line prints these without a traceback (`--debug` shows it); from Python they are
+ordinary exceptions. Raise the most specific class; put the values into `what` and the next step
+into `hint`.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Problem:
+    """One thing that is wrong with an experiment, found before any compute.
+
+    :param key: the dotted key it is about (`training.lr`), or a short topic (`resources`)
+    :param what: what is wrong, with the values
+    :param hint: the next step
+    :param where: the file and line, or the override, that wrote the value ("" when unknown)
+    """
+
+    key: str
+    what: str
+    hint: str = ""
+    where: str = ""
+
+    def __str__(self) -> str:
+        """One block of text: the key, what is wrong, where it was written, what to do."""
+        lines = [f"{self.key}: {self.what}"]
+        if self.where:
+            lines.append(f"  written in: {self.where}")
+        if self.hint:
+            lines.append(f"  next step: {self.hint}")
+        return "\n".join(lines)
+
+
+class RayfishError(Exception):
+    """A mistake a person can mend: `what` happened with its values, and the next step in `hint`."""
+
+    exit_code = 1
+
+    def __init__(self, what: str, hint: str = "") -> None:
+        self.what = what
+        self.hint = hint
+        super().__init__(what)
+
+    def __str__(self) -> str:
+        """The message with its next step on a line of its own."""
+        return f"{self.what}\n  next step: {self.hint}" if self.hint else self.what
+
+
+class ConfigError(RayfishError):
+    """The experiment cannot run as written; carries every problem found, not only the first."""
+
+    exit_code = 2
+
+    def __init__(self, problems: Sequence[Problem]) -> None:
+        self.problems = list(problems)
+        count = len(self.problems)
+        head = "1 problem in the experiment:" if count == 1 else f"{count} problems in the experiment:"
+        super().__init__("\n".join([head, *(_indent(str(problem)) for problem in self.problems)]))
+
+
+class CodeError(RayfishError):
+    """The user's module, file or class named by an import path cannot be loaded."""
+
+
+class EnvironmentFault(RayfishError):
+    """The environment cannot be made, or breaks the contract of a Gymnasium or multi-agent env."""
+
+
+class ModelError(RayfishError):
+    """The model section does not fit the spaces or the algorithm, or a custom model is broken."""
+
+
+class CheckpointError(RayfishError):
+    """A checkpoint is missing, incomplete, or made by something this installation cannot read."""
+
+
+class RunNotFound(RayfishError):
+    """No run or checkpoint answers to the name, id or path given."""
+
+
+class RunFailed(RayfishError):
+    """Training began and could not go on; what was finished is kept."""
+
+
+class MissingExtra(RayfishError):
+    """An optional dependency is not installed; names the extra that brings it."""
+
+    def __init__(self, package: str, extra: str, purpose: str) -> None:
+        super().__init__(
+            f"{purpose} needs the package {package!r}, which is not installed",
+            f"pip install 'rayfish[{extra}]'",
+        )
+
+
+def did_you_mean(word: str, known: Iterable[str], *, most: int = 3) -> list[str]:
+    """The names in `known` that `word` was most likely meant to be, best first."""
+    return difflib.get_close_matches(word, sorted(set(known)), n=most, cutoff=0.6)
+
+
+def _indent(text: str) -> str:
+    return "\n".join("  " + line for line in text.splitlines())

@@ -1,0 +1,224 @@
+"""Files, presets and overrides become one resolved `Experiment`.
+
+The order: main config and groups (Hydra's defaults list), then the preset, then value overrides in the
+order written, then old names in today's words, then interpolations. Unknown keys are kept: `config check`
+reports them all at once, with the place each was written.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from rayfish.errors import ConfigError, Problem, did_you_mean
+from rayfish.experiment import legacy, tree
+from rayfish.experiment.experiment import Experiment
+from rayfish.experiment.files import (
+    CONF,
+    Composed,
+    ConfigFolders,
+    compose_files,
+    link_preset,
+    temporary_folder,
+)
+from rayfish.experiment.overrides import apply, expand, group_choices, parse, split_words
+from rayfish.experiment.sections import ALGORITHMS, SECTIONS
+
+__all__ = ["DEFAULT_EXPERIMENT", "changed", "compose", "expand", "parse", "presets", "split_words"]
+
+DEFAULT_EXPERIMENT = "cartpole"
+"""The preset taken where nothing names an experiment or an environment."""
+
+DEFAULT_ENV = "CartPole-v1"
+"""The environment where neither is named, and the algorithm asked for has no preset of its own."""
+
+_DEFAULT_FOR = {"DQN": "cartpole-dqn", "SAC": "pendulum", "TQC": "pendulum", "PPO": "cartpole"}
+_MANY_ENVS = ("PPO", "APPO", "IMPALA")
+
+
+def compose(
+    name: str | None = None,
+    overrides: Sequence[str] = (),
+    *,
+    config_name: str = "config",
+    config_dir: str | Path | None = None,
+    env: Any = None,
+) -> Experiment:
+    """The experiment that a preset and overrides describe; see `Experiment.compose`."""
+    parsed = parse(overrides)
+    several = [p for p in parsed if p.is_sweep_override()]
+    if several:
+        expand([p.input_line for p in several], multirun=False, seeds=None)  # raises, naming each
+    user = _config_folder(config_dir)
+    file = _preset_file(name, user)
+    roots = [*([user] if user else []), *([_conf_root(file)] if file else [])]
+    folders = ConfigFolders(roots)
+    choices, values = group_choices(parsed, folders)
+    with temporary_folder() as scratch:
+        if file is not None:
+            choices = [*choices, link_preset(file, Path(scratch))]
+            folders.folders.insert(0, Path(scratch))
+        elif name is not None:
+            _require_preset(name, folders)
+            choices = [*choices, f"experiment={name}"]
+        composed = _compose_with_base(config_name, choices, folders)
+        if name is None and env is None and not _names_env(composed, choices, values):
+            preset = _default_experiment(values)
+            if preset:
+                composed = _compose_with_base(config_name, [*choices, f"experiment={preset}"], folders)
+            else:
+                tree.put(composed.values, "environment.env", DEFAULT_ENV)
+                composed.origins["environment.env"] = "default"
+    apply(composed, values)
+    notes: list[str] = []
+    config = _finish(composed, notes)
+    paths = _code_paths(user, file)
+    return Experiment(config, composed.origins, tuple(overrides), paths, env, tuple(notes))
+
+
+def changed(experiment: Experiment, overrides: Sequence[str]) -> Experiment:
+    """An experiment that is resolved already, with more words laid upon it (a resumed run, say)."""
+    composed = Composed(copy.deepcopy(experiment.config), dict(experiment.origins))
+    apply(composed, parse(overrides))
+    notes: list[str] = []
+    config = _finish(composed, notes)
+    words = (*experiment.overrides, *overrides)
+    return replace(experiment, config=config, origins=composed.origins, overrides=words, notes=tuple(notes))
+
+
+def presets(config_dir: str | Path | None = None) -> list[str]:
+    """The names of all presets, the user's and the shipped ones."""
+    user = _config_folder(config_dir)
+    return ConfigFolders([user] if user else []).options("experiment")
+
+
+def _compose_with_base(config_name: str, choices: list[str], folders: ConfigFolders) -> Composed:
+    """The main config; one that does not build on ours still gets our values for what it leaves out."""
+    composed = compose_files(config_name, choices, folders)
+    if any(file.startswith("rayfish/conf/config.yaml") for file in composed.files):
+        return composed
+    base = compose_files("config", [], ConfigFolders([CONF]))
+    origins = {key: where for key, where in base.origins.items() if not _covered(composed.values, key)}
+    tree.merge(base.values, composed.values)
+    return Composed(base.values, {**origins, **composed.origins}, [*base.files, *composed.files])
+
+
+def _covered(values: dict[str, Any], key: str) -> bool:
+    """Whether the user's values say something at `key`, or replace a dictionary above it."""
+    found = tree.get(values, key, tree.MISSING)
+    return found is not tree.MISSING and found != {}
+
+
+def _config_folder(config_dir: str | Path | None) -> Path | None:
+    if config_dir is None:
+        return None
+    folder = Path(config_dir).expanduser().resolve()
+    if not folder.is_dir():
+        what = f"there is no folder {config_dir}"
+        hint = f"looked at {folder}; create it, or correct the path"
+        raise ConfigError([Problem("--config-dir", what, hint)])
+    return folder
+
+
+def _preset_file(name: str | None, user: Path | None) -> Path | None:
+    """The YAML file that `name` means, if it is a path rather than the name of a preset."""
+    if name is None or not (name.endswith((".yaml", ".yml")) or "/" in name):
+        return None
+    for folder in (Path.cwd(), *([user] if user else [])):
+        candidate = (folder / Path(name).expanduser()).resolve()
+        if candidate.is_file():
+            return candidate
+    if name.endswith((".yaml", ".yml")):
+        what = f"there is no file {name}"
+        raise ConfigError([Problem("experiment", what, f"looked in {Path.cwd()}; correct the path")])
+    return None
+
+
+def _conf_root(file: Path) -> Path:
+    """The folder whose groups a preset file may use: its own, or the one that holds `experiment/`."""
+    return file.parent.parent if file.parent.name == "experiment" else file.parent
+
+
+def _require_preset(name: str, folders: ConfigFolders) -> None:
+    known = folders.options("experiment")
+    if name in known:
+        return
+    close = did_you_mean(name, known)
+    hint = f"did you mean {' or '.join(close)}? " if close else ""
+    hint += f"presets: {', '.join(known)}; your own: a file ./{name}.yaml, or --config-dir"
+    raise ConfigError([Problem("experiment", f"there is no experiment {name!r}", hint)])
+
+
+def _names_env(composed: Composed, choices: Sequence[str], values: Sequence[Any]) -> bool:
+    if any(choice.lstrip("+").startswith(("experiment=", "experiment@")) for choice in choices):
+        return True
+    keys = {value.key_or_group for value in values if not value.is_delete()}
+    whole = [value.value() for value in values if value.key_or_group == "environment"]
+    in_dict = any(isinstance(value, dict) and value.get("env") for value in whole)
+    return "environment.env" in keys or in_dict or tree.get(composed.values, "environment.env") is not None
+
+
+def _default_experiment(values: Sequence[Any]) -> str:
+    """The preset for the algorithm asked for; "" where none is made for it."""
+    names = [str(value.value()) for value in values if value.key_or_group == "algo.name"]
+    return _DEFAULT_FOR.get(_known_name(names[-1]) or "", "") if names else DEFAULT_EXPERIMENT
+
+
+def _finish(composed: Composed, notes: list[str]) -> dict[str, Any]:
+    """Old names translated, interpolations resolved, the few automatic values filled in."""
+    from omegaconf import OmegaConf
+    from omegaconf.errors import OmegaConfBaseException
+
+    raw, origins = composed.values, composed.origins
+    _spell_out(raw, origins)
+    old_keys = legacy.copy_renamed(raw, origins, notes)
+    try:
+        config: Any = OmegaConf.to_container(OmegaConf.create(raw), resolve=True)
+    except OmegaConfBaseException as error:
+        key = str(getattr(error, "full_key", "") or "interpolation")
+        what = f"cannot be resolved: {str(error).splitlines()[0]}"
+        hint = "${section.key} must name a key of the experiment; see `rayfish config show`"
+        raise ConfigError([Problem(key, what, hint, origins.get(key, ""))]) from error
+    legacy.remove(config, origins, old_keys)
+    legacy.adapt_values(config, origins, notes)
+    name = tree.get(config, "algo.name")
+    known = _known_name(name)
+    if known is not None:
+        config["algo"]["name"] = known
+    if tree.get(config, "rollouts.num_envs_per_env_runner") == "auto":
+        config["rollouts"]["num_envs_per_env_runner"] = 8 if known in _MANY_ENVS else 1
+    ordered = {name: config[name] for name in SECTIONS if name in config}
+    return {**ordered, **{key: value for key, value in config.items() if key not in ordered}}
+
+
+def _spell_out(raw: dict[str, Any], origins: dict[str, str]) -> None:
+    """Short forms people write: `callbacks: path`, `framework: torch`; and empty sections."""
+    for section, key in (("callbacks", "callbacks_class"), ("framework", "framework")):
+        value = raw.get(section)
+        if isinstance(value, str) or (section == "callbacks" and isinstance(value, list)):
+            raw[section] = {key: value}
+            origins[f"{section}.{key}"] = origins.pop(section, "")
+    for section in SECTIONS:
+        if raw.get(section) is None:
+            raw[section] = {}
+    for open_key in ("environment.env_config", "training.model", "evaluation.evaluation_config"):
+        if tree.get(raw, open_key) is None and isinstance(raw[open_key.partition(".")[0]], dict):
+            tree.put(raw, open_key, {})
+
+
+def _known_name(name: Any) -> str | None:
+    """The algorithm's name as RLlib spells it, whatever the case it was written in."""
+    return next((known for known in ALGORITHMS if known.lower() == str(name).lower()), None)
+
+
+def _code_paths(user: Path | None, file: Path | None) -> tuple[str, ...]:
+    """Where the user's code may lie: here, beside a preset file, and in and above a config folder."""
+    folders = [Path.cwd(), *([file.parent] if file else [])]
+    root = _conf_root(file) if file and file.parent.name == "experiment" else None
+    for folder in (root, user):
+        if folder is not None:
+            folders += [folder, folder.parent]
+    return tuple(dict.fromkeys(str(folder.resolve()) for folder in folders))

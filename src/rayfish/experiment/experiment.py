@@ -1,0 +1,162 @@
+"""The experiment: one resolved set of values, each with the place it came from."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from rayfish.errors import ConfigError, Problem
+from rayfish.experiment import tree
+
+_HEADER = "# The whole experiment, resolved; `rayfish train -f` on this file repeats it."
+_PATHS_KEY = "# paths:"
+_ORIGIN_COLUMN = 60
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """What is to be trained, and how: the first stage's result, handed to every later one.
+
+    :param config: plain nested dictionaries and values, interpolations resolved
+    :param origins: dotted key of each value -> the file and line, or "command line", that wrote it
+    :param overrides: the key=value words as the user wrote them
+    :param paths: folders where the user's own environments, models and callbacks are looked up
+    :param env: an environment class or creator handed in from Python, else None
+    :param notes: what was translated from older names, one sentence each
+    """
+
+    config: dict[str, Any]
+    origins: dict[str, str] = field(default_factory=dict)
+    overrides: tuple[str, ...] = ()
+    paths: tuple[str, ...] = ()
+    env: Any = None
+    notes: tuple[str, ...] = ()
+
+    @classmethod
+    def compose(
+        cls,
+        name: str | None = None,
+        overrides: Sequence[str] = (),
+        *,
+        config_name: str = "config",
+        config_dir: str | Path | None = None,
+        env: Any = None,
+    ) -> Experiment:
+        """The experiment that a preset (or a YAML file) and overrides describe.
+
+        :param name: a preset (`cartpole`) or a path to a YAML file; None takes the default experiment,
+            unless something else names an environment
+        :param overrides: `key=value` words, and group choices such as `training/model=lstm`
+        :param config_name: the main config
+        :param config_dir: a folder with main configs and groups of your own, searched first
+        :param env: an environment class or creator, in place of `environment.env`
+        """
+        from rayfish.experiment.compose import compose
+
+        return compose(name, overrides, config_name=config_name, config_dir=config_dir, env=env)
+
+    @classmethod
+    def load(cls, path: str | Path) -> Experiment:
+        """The experiment of a run, from the config.yaml that `save` wrote."""
+        import yaml
+
+        file = Path(path)
+        if file.is_dir():
+            file = file / "config.yaml"
+        try:
+            text = file.read_text(encoding="utf-8")
+            config = yaml.safe_load(text) or {}
+        except (OSError, yaml.YAMLError) as error:
+            what = f"the experiment cannot be read: {error}"
+            raise ConfigError([Problem(str(file), what, "name a run folder or its config.yaml")]) from error
+        origins = {key: str(file) for key, _ in tree.leaves(config)}
+        paths = [line.removeprefix(_PATHS_KEY) for line in text.splitlines() if line.startswith(_PATHS_KEY)]
+        folders = yaml.safe_load(paths[0]) if paths else [str(file.resolve().parent)]
+        return cls(config, origins, paths=tuple(folders))
+
+    def save(self, path: str | Path) -> None:
+        """Write config.yaml: plain resolved YAML, with where each value came from beside it."""
+        import json
+
+        import yaml
+
+        text = yaml.dump(self.config, Dumper=_dumper(), sort_keys=False, width=1000)
+        origins = _origin_lines(text, self.origins)
+        lines = [_HEADER, f"{_PATHS_KEY} {json.dumps(list(self.paths))}"]
+        for number, line in enumerate(text.splitlines()):
+            where = origins.get(number)
+            lines.append(f"{line:<{_ORIGIN_COLUMN}} # {where}" if where else line)
+        Path(path).write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+    def get(self, dotted: str, default: Any = None) -> Any:
+        """The value at a dotted key (`training.lr`), or `default`."""
+        return tree.get(self.config, dotted, default)
+
+    def section(self, name: str) -> dict[str, Any]:
+        """A copy of one section; empty where it is absent."""
+        value = self.config.get(name)
+        return copy.deepcopy(value) if isinstance(value, dict) else {}
+
+    def origin(self, dotted: str) -> str:
+        """Where a value was written, "" when unknown; a section's own keys are asked for one by one."""
+        while dotted:
+            if dotted in self.origins:
+                return self.origins[dotted]
+            dotted = dotted.rpartition(".")[0]
+        return ""
+
+    def with_overrides(self, words: Sequence[str]) -> Experiment:
+        """A copy with `key=value` words of the command line laid upon it."""
+        from rayfish.experiment.compose import changed
+
+        return changed(self, words) if words else self
+
+    def with_values(self, values: Mapping[str, Any], origin: str) -> Experiment:
+        """A copy with some dotted keys set anew, their origin noted."""
+        config, origins = copy.deepcopy(self.config), dict(self.origins)
+        for dotted, value in values.items():
+            tree.put(config, dotted, value)
+            origins = {key: where for key, where in origins.items() if not key.startswith(f"{dotted}.")}
+            origins[dotted] = origin
+        return replace(self, config=config, origins=origins)
+
+
+def _dumper() -> Any:
+    """PyYAML's safe dumper, with one value per line and short lists in brackets."""
+    import yaml
+
+    class Dumper(yaml.SafeDumper):
+        """Sections as blocks, lists of plain values in brackets; no `&anchors`, which nobody reads."""
+
+        def ignore_aliases(self, data: Any) -> bool:
+            """Equal lists are written out again."""
+            return True
+
+    def represent_list(dumper: Any, value: Any) -> Any:
+        flat = not any(isinstance(item, dict) for item in value)
+        return dumper.represent_sequence("tag:yaml.org,2002:seq", value, flow_style=flat)
+
+    Dumper.add_representer(list, represent_list)
+    Dumper.add_representer(tuple, represent_list)
+    return Dumper
+
+
+def _origin_lines(text: str, origins: Mapping[str, str]) -> dict[int, str]:
+    """Line number -> origin, for those lines of the dump that hold one value."""
+    import yaml
+
+    found: dict[int, str] = {}
+
+    def walk(node: Any, prefix: str) -> None:
+        for key_node, value_node in node.value if isinstance(node, yaml.MappingNode) else ():
+            dotted = f"{prefix}.{key_node.value}" if prefix else str(key_node.value)
+            single = value_node.start_mark.line == value_node.end_mark.line == key_node.start_mark.line
+            if single and dotted in origins:
+                found[key_node.start_mark.line] = origins[dotted]
+            walk(value_node, dotted)
+
+    walk(yaml.compose(text, Loader=yaml.SafeLoader), "")
+    return found

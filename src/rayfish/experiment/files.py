@@ -1,0 +1,286 @@
+"""Config files to one nested dictionary: Hydra says which files and in what order, we read them.
+
+Hydra's defaults list is the hard part of composing and stays Hydra's. Reading the files ourselves,
+with YAML marks, is what gives every value its file and line. Nothing here touches Hydra's global
+state, so a notebook with its own `hydra.initialize` is not disturbed.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from rayfish.errors import ConfigError, Problem, did_you_mean
+from rayfish.experiment import tree
+
+CONF = Path(__file__).resolve().parent.parent / "conf"
+"""The folder of the shipped groups."""
+
+SHIPPED = "rayfish/conf/"
+"""How the origin of a shipped value begins."""
+
+
+@dataclass
+class Composed:
+    """What the files alone say: values (interpolations not yet resolved) and where each was written."""
+
+    values: dict[str, Any] = field(default_factory=dict)
+    origins: dict[str, str] = field(default_factory=dict)
+    files: list[str] = field(default_factory=list)
+
+
+class ConfigFolders:
+    """The folders searched for main configs and groups, the user's before the shipped ones."""
+
+    def __init__(self, folders: Sequence[Path]) -> None:
+        self.folders = [folder.resolve() for folder in folders]
+        if CONF not in self.folders:
+            self.folders.append(CONF)
+
+    def find(self, config: str) -> Path | None:
+        """The file of `config` ("experiment/cartpole"), the first one in search order."""
+        for folder in self.folders:
+            for suffix in (".yaml", ".yml"):
+                path = folder / f"{config}{suffix}"
+                if path.is_file():
+                    return path
+        return None
+
+    def is_group(self, name: str) -> bool:
+        """Whether `name` ("training/model") is a folder of choices."""
+        return any((folder / name).is_dir() for folder in self.folders)
+
+    def options(self, group: str) -> list[str]:
+        """The choices of a group, or the main configs for the group ""."""
+        found: set[str] = set()
+        for folder in self.folders:
+            found.update(path.stem for path in (folder / group).glob("*.y*ml"))
+        return sorted(found)
+
+    def groups(self) -> list[str]:
+        """Every group there is, as in `training/model`."""
+        found: set[str] = set()
+        for folder in self.folders:
+            if folder != CONF and not _looks_like_conf(folder):
+                continue
+            found.update(p.relative_to(folder).as_posix() for p in folder.rglob("*") if p.is_dir())
+        return sorted(name for name in found if "/." not in f"/{name}" and "__pycache__" not in name)
+
+
+def compose_files(config_name: str, choices: Sequence[str], folders: ConfigFolders) -> Composed:
+    """Read the main config with its groups; `choices` are Hydra group overrides (`training/model=lstm`)."""
+    if folders.find(config_name) is None:
+        known = folders.options("")
+        raise ConfigError([_not_found("config name", config_name, known, "-cn")])
+    composed = Composed()
+    for path, package in _defaults_list(config_name, list(choices), folders):
+        _lay(composed, path, package)
+    return composed
+
+
+def link_preset(file: Path, into: Path) -> str:
+    """Make the preset in `file`, wherever it lies, findable under `into`; returns the choice for Hydra."""
+    link = into / "experiment" / f"{file.stem}.yaml"
+    link.parent.mkdir(parents=True, exist_ok=True)
+    link.symlink_to(file.resolve())
+    # A preset speaks about the whole experiment, with or without Hydra's `# @package _global_` header.
+    return f"+experiment@_global_={file.stem}"
+
+
+def temporary_folder() -> tempfile.TemporaryDirectory[str]:
+    """A folder for the link that `link_preset` makes; use it as a context manager."""
+    return tempfile.TemporaryDirectory(prefix="rayfish-preset-")
+
+
+def read_marked(path: Path) -> tuple[dict[str, Any], dict[str, int]]:
+    """One YAML file as a dictionary, and the line each dotted key is written on."""
+    import yaml
+    from omegaconf._utils import get_yaml_loader
+
+    text = path.read_text(encoding="utf-8")
+    try:
+        loader = get_yaml_loader()(text)
+        node = loader.get_single_node()
+        value = loader.construct_document(node) if node is not None else {}
+    except yaml.YAMLError as error:
+        raise ConfigError([yaml_problem(path, error, text)]) from error
+    if value is None:
+        value = {}
+    if not isinstance(value, dict):
+        what = f"holds a {type(value).__name__}, not keys and values"
+        raise ConfigError([Problem(path.name, what, "begin it with `section:` lines", show(path))])
+    lines: dict[str, int] = {}
+    if node is not None:
+        _collect_lines(node, "", lines)
+    return value, lines
+
+
+def yaml_problem(path: Path, error: Any, text: str = "") -> Problem:
+    """A YAML syntax error as one sentence with file and line."""
+    mark = getattr(error, "problem_mark", None)
+    where, line = show(path), ""
+    if mark is not None:
+        where = f"{where}:{mark.line + 1}"
+        rows = text.splitlines()
+        line = f": `{rows[mark.line].strip()}`" if mark.line < len(rows) else ""
+    reason = getattr(error, "problem", None) or str(error).splitlines()[0]
+    hint = "check the indentation, the colon after each key and the quotes around this line"
+    return Problem(path.name, f"is not valid YAML ({reason}){line}", hint, where)
+
+
+def show(path: Path) -> str:
+    """A file as people look for it: shipped ones as rayfish/conf/..., others relative to here if below."""
+    path = path.resolve()
+    if path.is_relative_to(CONF):
+        return SHIPPED + path.relative_to(CONF).as_posix()
+    cwd = Path.cwd()
+    return path.relative_to(cwd).as_posix() if path.is_relative_to(cwd) else str(path)
+
+
+def _looks_like_conf(folder: Path) -> bool:
+    return any((folder / name).is_dir() for name in ("experiment", "environment", "training", "rollouts"))
+
+
+def _collect_lines(node: Any, prefix: str, lines: dict[str, int]) -> None:
+    from yaml import MappingNode
+
+    for key_node, value_node in node.value if isinstance(node, MappingNode) else ():
+        dotted = f"{prefix}.{key_node.value}" if prefix else str(key_node.value)
+        lines[dotted] = key_node.start_mark.line + 1
+        _collect_lines(value_node, dotted, lines)
+
+
+def _lay(composed: Composed, path: Path, package: str) -> None:
+    """Lay one file upon what is composed so far, at its package, and note where each value was written."""
+    values, lines = read_marked(path)
+    values.pop("defaults", None)
+    shown = show(path)
+    composed.files.append(shown)
+    wrapped = values
+    for part in reversed(package.split(".") if package else []):
+        wrapped = {part: wrapped}
+    for dotted, value in tree.leaves(values):
+        full = f"{package}.{dotted}" if package else dotted
+        old = tree.get(composed.values, full, tree.MISSING)
+        if value == {} and isinstance(old, dict):
+            continue
+        for stale in [key for key in composed.origins if key.startswith(f"{full}.")]:
+            if not isinstance(value, dict):
+                del composed.origins[stale]
+        line = _line_of(dotted, lines)
+        composed.origins[full] = f"{shown}:{line}" if line else shown
+    tree.merge(composed.values, wrapped)
+
+
+def _line_of(dotted: str, lines: dict[str, int]) -> int:
+    """The line of a key; one that came in by a YAML merge (`<<`) has its parent's."""
+    while dotted:
+        if dotted in lines:
+            return lines[dotted]
+        dotted = dotted.rpartition(".")[0]
+    return 0
+
+
+def _not_found(kind: str, name: str, known: Sequence[str], key: str) -> Problem:
+    close = did_you_mean(name, known)
+    hint = f"did you mean {' or '.join(close)}? " if close else ""
+    return Problem(key, f"there is no {kind} {name!r}", f"{hint}there are: {', '.join(known)}")
+
+
+def _defaults_list(config_name: str, choices: list[str], folders: ConfigFolders) -> list[tuple[Path, str]]:
+    """Which files, in which order, under which package: Hydra's defaults list."""
+    try:
+        defaults = _ask_hydra(config_name, choices, folders)
+    except Exception as error:
+        retried = _retry_with_plus(error, choices)
+        if retried is not None:
+            return _defaults_list(config_name, retried, folders)
+        raise _explained(error, config_name, folders) from error
+    found: list[tuple[Path, str]] = []
+    for default in defaults:
+        name, package = default.config_path or "", default.package or ""
+        path = folders.find(name)
+        if path is None or package == "hydra" or package.startswith("hydra."):
+            continue
+        found.append((path, "" if package == "_global_" else package))
+    return found
+
+
+def _ask_hydra(config_name: str, choices: list[str], folders: ConfigFolders) -> Sequence[Any]:
+    from hydra._internal.config_repository import CachingConfigRepository, ConfigRepository
+    from hydra._internal.config_search_path_impl import ConfigSearchPathImpl
+    from hydra._internal.defaults_list import create_defaults_list
+    from hydra.core.override_parser.overrides_parser import OverridesParser
+
+    _register_sources()
+    search = ConfigSearchPathImpl()
+    search.append("hydra", "pkg://hydra.conf")
+    for folder in folders.folders:
+        search.append("rayfish", f"file://{folder}")
+    search.append("schema", "structured://")
+    overrides = OverridesParser.create().parse_overrides(choices)
+
+    def compute(with_hydra: bool) -> Sequence[Any]:
+        repository = CachingConfigRepository(ConfigRepository(config_search_path=search))
+        return create_defaults_list(repository, config_name, overrides, with_hydra, False).defaults
+
+    try:
+        return compute(with_hydra=False)
+    except Exception as error:
+        if "hydra/" not in str(error):
+            raise
+    # Only a file that overrides Hydra's own groups (hydra/job_logging) needs those, and its plugins.
+    from hydra.core.plugins import Plugins
+
+    Plugins.instance()
+    return compute(with_hydra=True)
+
+
+def _register_sources() -> None:
+    """Tell Hydra how to read files; its own plugin scan finds the same three, but costs 0.2 s."""
+    from hydra._internal.core_plugins.file_config_source import FileConfigSource
+    from hydra._internal.core_plugins.importlib_resources_config_source import ImportlibResourcesConfigSource
+    from hydra._internal.core_plugins.structured_config_source import StructuredConfigSource
+    from hydra._internal.sources_registry import SourcesRegistry
+
+    registry = SourcesRegistry.instance()
+    for source in (FileConfigSource, ImportlibResourcesConfigSource, StructuredConfigSource):
+        registry.register(source)
+
+
+def _retry_with_plus(error: Exception, choices: list[str]) -> list[str] | None:
+    """A group missing from the user's own defaults list is added to it, as if they had typed the `+`."""
+    text = str(error)
+    if "No match in the defaults list" not in text:
+        return None
+    for index, choice in enumerate(choices):
+        group = choice.partition("=")[0]
+        if not choice.startswith(("+", "~")) and f"'{group}'" in text:
+            return [*choices[:index], f"+{choice}", *choices[index + 1 :]]
+    return None
+
+
+def _explained(error: Exception, config_name: str, folders: ConfigFolders) -> ConfigError:
+    """Hydra's exception in plain words: which option is missing, or which line is not YAML."""
+    import yaml
+
+    cause: BaseException | None = error
+    while cause is not None:
+        if isinstance(cause, yaml.YAMLError):
+            path = Path(str(getattr(getattr(cause, "problem_mark", None), "name", "")))
+            if path.is_file():
+                try:
+                    read_marked(path)
+                except ConfigError as exact:
+                    return exact
+            return ConfigError([yaml_problem(path, cause)])
+        cause = cause.__cause__ or cause.__context__
+    missing = getattr(error, "missing_cfg_file", None)
+    if missing and "/" in str(missing):
+        group, _, option = str(missing).rpartition("/")
+        return ConfigError([_not_found(f"{group} option", option, folders.options(group), group)])
+    hint = "see the defaults list at the top of the file"
+    return ConfigError([Problem(config_name, str(error).strip(), hint)])

@@ -1,0 +1,176 @@
+"""Words on the command line: `key=value` parsed by Hydra's grammar, applied and multiplied by us.
+
+Hydra refuses keys it has not seen and sweeps outside its own launcher; here open keys need no `+`,
+and `a=1,2` under `--multirun` becomes several runs.
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Sequence
+from typing import Any
+
+from rayfish.errors import ConfigError, Problem, RayfishError
+from rayfish.experiment import tree
+from rayfish.experiment.files import Composed, ConfigFolders
+
+COMMAND_LINE = "command line"
+"""The origin of a value given as an override."""
+
+DEFAULT_SEED = 2000
+"""debugging.seed where nothing sets it; the first of `--seeds N`."""
+
+_DISTRIBUTIONS = ("uniform", "loguniform", "quniform", "qloguniform", "randint", "lograndint", "randn")
+
+_UNUSUAL_KEY = re.compile(
+    r"(?P<sign>\+{0,2})(?P<key>[\w-]+\.[^=@\s]*[/*?\[\]][^=@\s]*)=(?P<value>.*)", re.DOTALL
+)
+
+
+def split_words(words: Sequence[str]) -> tuple[str | None, list[str]]:
+    """The experiment's name and the overrides among the words after a verb: `cartpole training.lr=1e-3`."""
+    names = [word for word in words if "=" not in word and not word.startswith("~")]
+    overrides = [word for word in words if "=" in word or word.startswith("~")]
+    if len(names) > 1:
+        raise RayfishError(
+            f"two experiments were named: {' and '.join(names)}",
+            "name one; everything else is key=value",
+        )
+    return (names[0] if names else None), overrides
+
+
+def parse(overrides: Sequence[str]) -> list[Any]:
+    """Each word as Hydra's `Override`; every word that cannot be read is reported at once."""
+    from hydra.core.override_parser.overrides_parser import OverridesParser
+    from hydra.errors import HydraException
+
+    parser, parsed, problems = OverridesParser.create(), [], []
+    for word in overrides:
+        try:
+            parsed.append(_parse_one(parser, word))
+        except HydraException as error:
+            problems.append(_unreadable(word, str(error)))
+    if problems:
+        raise ConfigError(problems)
+    return parsed
+
+
+def _parse_one(parser: Any, word: str) -> Any:
+    """One override; keys Hydra's grammar lacks (metric names, patterns of agent ids) are lifted over it."""
+    found = _UNUSUAL_KEY.fullmatch(word)
+    if found is None:
+        return parser.parse_overrides([word])[0]
+    override = parser.parse_overrides([f"{found['sign']}key={found['value']}"])[0]
+    override.key_or_group, override.input_line = found["key"], word
+    return override
+
+
+def group_choices(parsed: Sequence[Any], folders: ConfigFolders) -> tuple[list[str], list[Any]]:
+    """Split overrides into group choices, which are Hydra's, and values, which are ours."""
+    choices: list[str] = []
+    values: list[Any] = []
+    for override in parsed:
+        key = override.key_or_group
+        names_option = override.is_delete() or isinstance(override.value(), str | list | type(None))
+        is_choice = folders.is_group(key) and names_option and not key.startswith("hydra.")
+        if is_choice:
+            choices.append(override.input_line)
+        else:
+            values.append(override)
+    return choices, values
+
+
+def apply(composed: Composed, values: Sequence[Any]) -> None:
+    """Lay value overrides upon the files' values, in the order they were written."""
+    for override in values:
+        key = override.key_or_group
+        if key == "hydra" or key.startswith(("hydra.", "hydra/")):
+            continue
+        if override.is_delete():
+            _delete(composed, override)
+            continue
+        value, old = override.value(), tree.get(composed.values, key)
+        if isinstance(value, dict) and isinstance(old, dict):
+            tree.merge(old, value)
+        else:
+            tree.put(composed.values, key, value)
+            for stale in [name for name in composed.origins if name.startswith(f"{key}.")]:
+                del composed.origins[stale]
+        written = tree.leaves(value, key) if isinstance(value, dict) and value else [(key, value)]
+        composed.origins.update({name: COMMAND_LINE for name, _ in written})
+
+
+def expand(
+    overrides: Sequence[str], multirun: bool, seeds: int | None, *, base_seed: int = DEFAULT_SEED
+) -> list[tuple[str, ...]]:
+    """One tuple of overrides per run.
+
+    :param multirun: whether `a=1,2` asks for several runs; without it such a word is a mistake
+    :param seeds: run everything this many times, with debugging.seed = base, base + 1, ...
+    :param base_seed: the first seed where no override sets debugging.seed
+    """
+    axes: list[list[str]] = []
+    problems: list[Problem] = []
+    swept_seed = False
+    for override in parse(overrides):
+        word, key = override.input_line, override.get_key_element()
+        if not override.is_sweep_override():
+            axes.append([word])
+        elif not multirun or not override.is_discrete_sweep():
+            problems.append(_sweep_problem(word, key, multirun))
+        else:
+            swept_seed = swept_seed or key.lstrip("+") == "debugging.seed"
+            axes.append([f"{key}={value}" for value in override.sweep_string_iterator()])
+    if seeds is not None:
+        base_seed = _seed_in(overrides, base_seed)
+        if seeds < 1 or swept_seed:
+            what = f"--seeds {seeds}" + (" together with a swept debugging.seed" if swept_seed else "")
+            problems.append(Problem("--seeds", f"{what} makes no set of runs", "give --seeds 1 or more"))
+        axes.append([f"debugging.seed={base_seed + i}" for i in range(seeds)])
+    if problems:
+        raise ConfigError(problems)
+    return [tuple(combination) for combination in itertools.product(*axes)]
+
+
+def _seed_in(overrides: Sequence[str], base: int) -> int:
+    for word in overrides:
+        found = re.fullmatch(r"\+{0,2}debugging\.seed=(\d+)", word)
+        base = int(found.group(1)) if found else base
+    return base
+
+
+def _delete(composed: Composed, override: Any) -> None:
+    key = override.key_or_group
+    found = tree.get(composed.values, key, tree.MISSING)
+    if found is tree.MISSING:
+        what = "cannot be removed: there is no such key"
+        raise ConfigError([Problem(key, what, "see `rayfish config show`", COMMAND_LINE)])
+    wanted = override.value()
+    if wanted is not None and wanted not in ("", found):
+        what = f"is {found!r}, so `{override.input_line}` removes nothing"
+        raise ConfigError([Problem(key, what, f"write ~{key}", COMMAND_LINE)])
+    tree.drop(composed.values, key)
+    for name in [name for name in composed.origins if name == key or name.startswith(f"{key}.")]:
+        del composed.origins[name]
+
+
+def _unreadable(word: str, reason: str) -> Problem:
+    key, _, value = word.partition("=")
+    call = re.match(r"(\w+)\(", value)
+    if call and call.group(1) in _DISTRIBUTIONS:
+        what = f"{value} is a search space, not a value"
+        return Problem(key, what, "use it with `rayfish tune`", COMMAND_LINE)
+    first = next((line for line in reason.splitlines() if line and "Error parsing" not in line), reason)
+    hint = f"quote values with special signs: '{key}=\"...\"'" if value else "write key=value"
+    return Problem(key or word, f"`{word}` cannot be read ({first.strip()})", hint, COMMAND_LINE)
+
+
+def _sweep_problem(word: str, key: str, multirun: bool) -> Problem:
+    key, value = key.lstrip("+"), word.partition("=")[2]
+    if multirun:
+        hint = "name the values (a=1,2 or range(0,3)), or use `rayfish tune`"
+        what = f"`{word}` is a continuous range, which --multirun cannot enumerate"
+        return Problem(key, what, hint, COMMAND_LINE)
+    hint = f"add --multirun to run each of them, or write {key}=[{value}] for a list"
+    return Problem(key, f"`{word}` names several values", hint, COMMAND_LINE)

@@ -1,0 +1,302 @@
+"""The sections of an experiment: which part of RLlib each one feeds, and every key that is Rayfish's own.
+
+RLlib's own keys are not listed here: they come from its signatures (`algorithm/signatures`). Each field
+is documented once; `docs/reference.md`, `rayfish config keys` and tab completion are made from it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+ALGORITHMS: dict[str, str] = {
+    "PPO": "on-policy actor-critic, the robust first choice",
+    "APPO": "PPO with asynchronous sampling, for many env runners",
+    "IMPALA": "asynchronous actor-critic with V-trace, for many env runners",
+    "DQN": "Q-learning with replay (double, dueling, prioritised), discrete actions",
+    "SAC": "off-policy actor-critic with entropy, continuous actions first",
+    "TQC": "SAC with truncated quantile critics, continuous actions",
+    "DreamerV3": "learns a world model and plans in it",
+    "BC": "imitates recorded behaviour",
+    "MARWIL": "imitates recorded behaviour, better actions more",
+    "CQL": "SAC on recorded data, kept conservative",
+    "IQL": "implicit Q-learning on recorded data",
+}
+"""Algorithm names with one line each, in the order they are offered."""
+
+
+@dataclass(frozen=True)
+class Field:
+    """One documented key.
+
+    :param type: what it takes: int, float, bool, str, list, dict, path (an import path), joined by " | "
+    :param default: what the shipped config says
+    :param doc: what it does, one or two sentences
+    :param unit: unit of a number, "" when it has none
+    :param choices: the only values allowed; empty for any
+    """
+
+    type: str
+    default: Any
+    doc: str
+    unit: str = ""
+    choices: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Section:
+    """One part of the experiment.
+
+    :param doc: what it is about
+    :param method: the `AlgorithmConfig` method it feeds, "" when it is Rayfish's alone
+    :param own: Rayfish's own keys, and RLlib's keys whose meaning or default differs here
+    :param is_open: any key is allowed
+    :param open_keys: keys whose content is the user's (any key below them is allowed)
+    """
+
+    doc: str
+    method: str = ""
+    own: dict[str, Field] = field(default_factory=dict)
+    is_open: bool = False
+    open_keys: tuple[str, ...] = ()
+
+
+_MAIN: dict[str, Section] = {
+    "cli": Section(
+        "How the command behaves when it is given without a verb (`rayfish cli.mode=train ...`).",
+        own={"mode": Field("str", "train", "What to do.", choices=("train", "tune", "view"))},
+    ),
+    "algo": Section(
+        "Which algorithm learns, and from where it starts.",
+        own={
+            "name": Field("str", "DQN", "The algorithm, by RLlib's name.", choices=tuple(ALGORITHMS)),
+            "checkpoint_path": Field(
+                "str | null", None, "Start from the weights of this run or checkpoint (warm start)."
+            ),
+        },
+    ),
+    "runtime": Section(
+        "What the run is called and where it is kept.",
+        own={
+            "name": Field(
+                "str | null",
+                None,
+                "Folder name under local_dir. null: the environment's and algorithm's names.",
+            ),
+            "local_dir": Field("str", "runs", "The folder that run folders are made in."),
+        },
+    ),
+    "checkpoint": Section(
+        "When the state of the run is written, and which states are kept.",
+        own={
+            "checkpoint_frequency": Field(
+                "int", 20, "How often to write; 0: not while training.", "iterations"
+            ),
+            "num_to_keep": Field(
+                "int | null", None, "Newest ones kept, besides best and last; null keeps all."
+            ),
+            "checkpoint_at_end": Field("bool", True, "Write one when the run ends."),
+            "checkpoint_score_attribute": Field(
+                "str", "rollout/return_mean", "The metric by which a checkpoint is the best."
+            ),
+            "checkpoint_score_order": Field(
+                "str", "max", "Whether more or less of that metric is better.", choices=("max", "min")
+            ),
+        },
+    ),
+    "stop_conditions": Section(
+        "The run ends when the first of these is reached. Any metric name works as a key "
+        "(`rollout/return_mean: 475`), and so do RLlib's old and new result names.",
+        own={
+            "training_iteration": Field("int | null", 1_000_000, "Iterations done.", "iterations"),
+            "timesteps_total": Field("int | null", 2_000_000_000, "Environment steps taken.", "steps"),
+            "episode_reward_mean": Field(
+                "float | null", None, "Mean return of the last 100 episodes: the goal, which a preset states."
+            ),
+            "time_total_s": Field(
+                "float | null", None, "Time trained, earlier sessions included.", "seconds"
+            ),
+            "episodes_total": Field("int | null", None, "Episodes finished.", "episodes"),
+        },
+        is_open=True,
+    ),
+    "trackers": Section(
+        "Where metrics go besides metrics.jsonl and progress.csv.",
+        own={"tensorboard": Field("bool", True, "Write TensorBoard events into the run's events/ folder.")},
+    ),
+}
+
+_RLLIB: dict[str, Section] = {
+    "environment": Section(
+        "What the agent acts in.",
+        "environment",
+        own={
+            "env": Field(
+                "str | null",
+                None,
+                "A Gymnasium id (CartPole-v1), package.module:Class, a creator function by import path, "
+                "my_env.py:MyEnv, a name registered with Ray, or one from the entry points rayfish.envs.",
+            ),
+            "env_config": Field("dict", {}, "Handed to the environment's constructor; any key goes."),
+            "imports": Field("list", [], "Modules imported first on every process, e.g. to register envs."),
+        },
+        open_keys=("env_config",),
+    ),
+    "rollouts": Section(
+        "How experience is collected. The section may also be called env_runners.",
+        "env_runners",
+        own={
+            "num_env_runners": Field(
+                "int", 0, "Processes that collect experience; 0: the main process does it.", "processes"
+            ),
+            "num_envs_per_env_runner": Field(
+                "int | str",
+                "auto",
+                "Environments each one steps together. auto: 8 for PPO, APPO, IMPALA, else 1.",
+            ),
+            "runner": Field(
+                "str",
+                "auto",
+                "Which sampling loop: RLlib's, or Rayfish's batched one; auto takes the faster that fits.",
+                choices=("auto", "batched", "rllib"),
+            ),
+            "autotune": Field(
+                "bool", False, "Measure first, then choose runners and environments per runner."
+            ),
+            "horizon": Field("int | null", None, "Longest episode; null: the environment decides.", "steps"),
+            "observation_filter": Field(
+                "str",
+                "NoFilter",
+                "Normalise observations by their running mean and deviation (MeanStdFilter), or not.",
+                choices=("NoFilter", "MeanStdFilter"),
+            ),
+        },
+    ),
+    "learners": Section("Who computes the updates, and on which GPUs.", "learners"),
+    "resources": Section(
+        "What the main process takes.",
+        "resources",
+        own={
+            "num_gpus": Field(
+                "float | int | null",
+                None,
+                "GPUs to learn on: 1 or a share of one; more than 1: a learner for each.",
+            )
+        },
+    ),
+    "training": Section(
+        "The algorithm's own settings. Keys left out keep RLlib's default for that algorithm.",
+        "training",
+        own={"model": Field("dict", {}, "The network; see the section training.model.")},
+    ),
+    "exploration": Section(
+        "How the agent explores while it trains.",
+        "",
+        own={
+            "explore": Field(
+                "bool", True, "Sample actions (true) or take the best one (false) while training."
+            ),
+            "exploration_config": Field(
+                "dict",
+                {},
+                "RLlib's old form: {type: EpsilonGreedy, initial_epsilon, final_epsilon, epsilon_timesteps} "
+                "sets DQN's schedule; today's form is training.epsilon.",
+            ),
+        },
+        open_keys=("exploration_config",),
+    ),
+    "evaluation": Section(
+        "Measuring the policy while it trains.",
+        "evaluation",
+        own={
+            "evaluation_config": Field(
+                "dict",
+                {"explore": False},
+                "Settings that differ while evaluating; its env_config is merged over environment.env_config.",
+            )
+        },
+        open_keys=("evaluation_config",),
+    ),
+    "multi_agent": Section(
+        "Several agents: which policies there are and who uses which.",
+        "multi_agent",
+        own={
+            "policies": Field(
+                "list | dict | null",
+                None,
+                "The policies' names, or names with their own settings ({scout: {model: {...}}}). "
+                "null: those that mapping names, else one shared by all.",
+            ),
+            "mapping": Field(
+                "dict",
+                {},
+                "Agent id, or a pattern of ids (`scout_*`), -> policy; the first that fits counts.",
+            ),
+        },
+        open_keys=("policies", "mapping"),
+    ),
+    "framework": Section(
+        "The deep learning framework.",
+        "framework",
+        own={"framework": Field("str", "torch", "RLlib's new stack runs on torch only.", choices=("torch",))},
+    ),
+    "fault_tolerance": Section("What happens when a worker dies.", "fault_tolerance"),
+    "offline_data": Section(
+        "Recorded experience to learn from (BC, MARWIL, CQL, IQL), or to write.",
+        "offline_data",
+        own={
+            "input_": Field(
+                "str | list", "sampler", "Where recorded episodes lie: a path or a list of paths."
+            )
+        },
+    ),
+    "reporting": Section("How much work one training iteration is.", "reporting"),
+    "callbacks": Section(
+        "Your own code at fixed moments of the training.",
+        "callbacks",
+        own={
+            "callbacks_class": Field(
+                "path | list | null", None, "An RLlibCallback class by import path, or a list of them."
+            )
+        },
+    ),
+    "debugging": Section(
+        "Seeds, logs and repeatability.",
+        "debugging",
+        own={
+            "log_level": Field(
+                "str",
+                "WARN",
+                "How much RLlib itself says.",
+                choices=("DEBUG", "INFO", "WARN", "WARNING", "ERROR"),
+            ),
+            "log_sys_usage": Field("bool", True, "Record processor, memory and GPU use as system/ metrics."),
+            "seed": Field("int | null", 2000, "Seeds everything; synchronous algorithms repeat bit for bit."),
+            "deterministic": Field(
+                "bool", False, "Refuse, by name, whatever cannot be repeated bit for bit."
+            ),
+        },
+    ),
+}
+
+_LATER: dict[str, Section] = {
+    "simulation": Section(
+        "Settings of your simulator, any key; an env_config takes them by ${simulation}.", is_open=True
+    ),
+    "tunables": Section("The search space of `rayfish tune`.", is_open=True),
+    "search": Section("The search method of `rayfish tune`.", is_open=True),
+    "cluster": Section("Where to run when it is not this machine.", is_open=True),
+}
+
+SECTIONS: dict[str, Section] = {**_MAIN, **_RLLIB, **_LATER}
+"""Every section by name, in the order they are shown."""
+
+METHODS: dict[str, str] = {name: section.method for name, section in SECTIONS.items() if section.method}
+"""Section -> the `AlgorithmConfig` method it feeds."""
+
+
+def defaults() -> dict[str, Any]:
+    """Dotted key -> shipped default, for every key that is Rayfish's own."""
+    return {
+        f"{name}.{key}": f.default for name, section in SECTIONS.items() for key, f in section.own.items()
+    }

@@ -1,0 +1,42 @@
+"""Writing that a crash cannot tear: beside, synced, renamed."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+
+def atomic_write(path: str | Path, text: str) -> None:
+    """Put `text` into `path` so that a reader sees the old content or the new, never a part."""
+    path = Path(path)
+    beside = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    with beside.open("w", encoding="utf-8", newline="") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+    beside.replace(path)
+    _sync_folder(path.parent)
+
+
+def atomic_link(link: str | Path, target: str) -> None:
+    """Point the symbolic link `link` at `target` (relative to the link's folder), replacing what it was."""
+    link = Path(link)
+    beside = link.with_name(f".{link.name}.{os.getpid()}.tmp")
+    beside.unlink(missing_ok=True)
+    beside.symlink_to(target)
+    beside.replace(link)
+    _sync_folder(link.parent)
+
+
+def _sync_folder(folder: Path) -> None:
+    """Make a rename itself survive a power cut; some file systems do not offer it."""
+    try:
+        handle = os.open(folder, os.O_RDONLY)
+    except OSError:
+        return
+    try:
+        os.fsync(handle)
+    except OSError:
+        pass
+    finally:
+        os.close(handle)

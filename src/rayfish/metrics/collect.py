@@ -1,0 +1,265 @@
+"""One RLlib result becomes one flat line of named numbers.
+
+RLlib's own `episode_return_mean` is the unweighted mean over runners of this iteration's finished
+episodes, and NaN when none finished. Here every finished episode counts once, in a window of the
+last 100; counters survive a resume; a number that is not known is absent, never NaN.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from rayfish.metrics import names, stats
+from rayfish.metrics.timing import TimeShares, is_fresh_evaluation
+
+WINDOW = 100
+"""Finished episodes in the moving window of `rollout/return_mean` and its companions."""
+
+EPISODE_KEY = "rayfish"
+"""Where Rayfish's callback puts per-episode data inside `env_runners`: returns, lengths, ..."""
+
+_RLLIB_RUNNER_KEYS = frozenset(
+    {
+        "agent_steps",
+        "env_reset_timer",
+        "env_runner_state_server_pull",
+        "env_step_timer",
+        "env_to_module_connector",
+        "env_to_module_sum_episodes_length_in",
+        "env_to_module_sum_episodes_length_out",
+        "episode_duration_sec_mean",
+        "learner_connector",
+        "mean_num_episode_lists_received",
+        "module_steps",
+        "module_to_env_connector",
+        "module_to_env_sum_episodes_length_in",
+        "module_to_env_sum_episodes_length_out",
+        "rlmodule_inference_timer",
+        "sample",
+        "time_between_sampling",
+        "timers",
+        "weights_seq_no",
+    }
+)
+"""What RLlib itself puts beside the users' own values in `env_runners`."""
+
+_RLLIB_RUNNER_PREFIXES = (
+    "num_",
+    "episode_return_",
+    "episode_len_",
+    "agent_episode_return",
+    "module_episode_return",
+    "connector_",
+)
+_RLLIB_LEARNER_NOISE = (
+    "num_",
+    "weights_seq_no",
+    "diff_num_",
+    "module_train_batch_size",
+    "last_target_update_ts",
+)
+
+
+class Collector:
+    """Follows a run: each result becomes a flat line, counters and windows carry over.
+
+    :param runners: remote env runners the experiment asks for; tells how many are lost
+    :param parallel_envs: environments that step at the same time, over all runners; sharpens the
+        time shares while RLlib's smoothed timers still remember the first slow iterations
+    """
+
+    def __init__(self, runners: int | None = None, parallel_envs: int | None = None) -> None:
+        self._runners = runners
+        self._shares = TimeShares(parallel_envs)
+        self._last_time: float | None = None
+        self._iteration = 0
+        self._env_steps = 0
+        self._episodes = 0
+        self._total_s = 0.0
+        self._windows: dict[str, deque[float]] = {}
+
+    @property
+    def iteration(self) -> int:
+        """Iterations so far, earlier sessions included."""
+        return self._iteration
+
+    def update(self, result: Mapping[str, Any], now: float) -> dict[str, float]:
+        """Take in one result of `Algorithm.train()`; `now` is any clock in seconds that only grows."""
+        took = _number(result.get("time_this_iter_s")) or 0.0
+        self._total_s += took if self._last_time is None else max(0.0, now - self._last_time)
+        self._last_time = now
+        self._iteration += 1
+        runners: Mapping[str, Any] = result.get("env_runners") or {}
+        steps = int(_number(runners.get("num_env_steps_sampled")) or 0)
+        self._env_steps += steps
+
+        line: dict[str, float] = {names.ITERATION: self._iteration, names.ENV_STEPS: self._env_steps}
+        rollout = self._rollout(runners)
+        line[names.EPISODES] = self._episodes
+        line |= rollout
+        shares = self._shares.update(result, took)
+        sampling_s = took * (1.0 - shares.get(names.EVAL_SHARE, 0.0))
+        if steps and sampling_s > 0:
+            line[names.STEPS_PER_S] = steps / sampling_s
+        evaluation = result.get("evaluation") or {}
+        if is_fresh_evaluation(evaluation):
+            line |= evaluation_metrics(evaluation, self._iteration)
+        line |= _learners(result.get("learners") or {})
+        line |= self._env(runners)
+        line[names.TIME_TOTAL] = self._total_s
+        line[names.TIME_ITERATION] = took
+        line |= shares
+        line |= self._workers(result.get("fault_tolerance") or {})
+        return line
+
+    def state(self) -> dict[str, Any]:
+        """What must be kept for the line after a resume to continue the line before it (plain JSON)."""
+        return {
+            "iteration": self._iteration,
+            "env_steps": self._env_steps,
+            "episodes": self._episodes,
+            "total_s": self._total_s,
+            "windows": {name: list(window) for name, window in self._windows.items()},
+        }
+
+    def load_state(self, state: Mapping[str, Any]) -> None:
+        """Go on from what `state()` gave."""
+        self._iteration = int(state["iteration"])
+        self._env_steps = int(state["env_steps"])
+        self._episodes = int(state["episodes"])
+        self._total_s = float(state["total_s"])
+        self._windows = {name: deque(values, WINDOW) for name, values in state["windows"].items()}
+        self._last_time = None
+
+    def _window_mean(self, name: str, values: list[float]) -> float | None:
+        window = self._windows.setdefault(name, deque(maxlen=WINDOW))
+        window.extend(values)
+        return sum(window) / len(window) if window else None
+
+    def _rollout(self, runners: Mapping[str, Any]) -> dict[str, float]:
+        # RLlib may repeat the last series in an iteration that finished no episode.
+        finished = _number(runners.get("num_episodes")) != 0
+        data: Mapping[str, Any] = (finished and runners.get(EPISODE_KEY)) or {}
+        returns = _series(data.get("returns"))
+        self._episodes += len(returns)
+        line: dict[str, float | None] = {names.RETURN_MEAN: self._window_mean(names.RETURN_MEAN, returns)}
+        window = self._windows[names.RETURN_MEAN]
+        if window:
+            line |= {names.RETURN_MIN: min(window), names.RETURN_MAX: max(window)}
+        line[names.LENGTH_MEAN] = self._window_mean(names.LENGTH_MEAN, _series(data.get("lengths")))
+        for name, values in _per_policy(data, names.policy_return).items():
+            line[name] = self._window_mean(name, values)
+        return {name: value for name, value in line.items() if value is not None}
+
+    def _env(self, runners: Mapping[str, Any]) -> dict[str, float]:
+        """What callbacks logged by RLlib's logger, then what environments report per episode."""
+        own = {
+            key: value
+            for key, value in runners.items()
+            if key != EPISODE_KEY
+            and key not in _RLLIB_RUNNER_KEYS
+            and not key.startswith(_RLLIB_RUNNER_PREFIXES)
+        }
+        line = {names.env(key): value for key, value in _flat(own)}
+        finished = _number(runners.get("num_episodes")) != 0
+        reported = ((finished and runners.get(EPISODE_KEY)) or {}).get("env") or {}
+        for key, value in _leaves(reported):
+            name = names.env(key)
+            mean = self._window_mean(name, _series(value))
+            if mean is not None:
+                line[name] = mean
+        return line
+
+    def _workers(self, faults: Mapping[str, Any]) -> dict[str, float]:
+        healthy = _number(faults.get("num_healthy_workers"))
+        if healthy is None:
+            return {}
+        if self._runners is None or healthy > self._runners:
+            self._runners = int(healthy)
+        if not self._runners:
+            return {}
+        line: dict[str, float] = {names.WORKERS_LOST: self._runners - int(healthy)}
+        line[names.WORKER_RESTARTS] = int(_number(faults.get("num_remote_worker_restarts")) or 0)
+        return line
+
+
+def evaluation_metrics(evaluation: Mapping[str, Any], seed: int = 0) -> dict[str, float]:
+    """The `eval/*` metrics of what `Algorithm.evaluate()` gives; empty when no episode finished.
+
+    :param seed: of the bootstrap interval
+    """
+    data: Mapping[str, Any] = (evaluation.get("env_runners") or {}).get(EPISODE_KEY) or {}
+    returns = _series(data.get("returns"))
+    if not returns:
+        return {}
+    mean, low, high = stats.bootstrap_ci(returns, seed)
+    line: dict[str, float] = {names.EVAL_RETURN_MEAN: mean, names.EVAL_CI_LOW: low, names.EVAL_CI_HIGH: high}
+    lengths = _series(data.get("lengths"))
+    if lengths:
+        line[names.EVAL_LENGTH_MEAN] = sum(lengths) / len(lengths)
+    line[names.EVAL_EPISODES] = len(returns)
+    for name, values in _per_policy(data, names.eval_policy_return).items():
+        if values:
+            line[name] = sum(values) / len(values)
+    return line
+
+
+def _learners(learners: Mapping[str, Any]) -> dict[str, float]:
+    line: dict[str, float] = {}
+    for policy, values in learners.items():
+        if policy == "__all_modules__" or not isinstance(values, Mapping):
+            continue
+        for key, value in _flat(values):
+            if (
+                not key.startswith(_RLLIB_LEARNER_NOISE)
+                and "_throughput" not in key
+                and "connector" not in key
+            ):
+                line[names.learn(policy, key)] = value
+    return line
+
+
+def _per_policy(data: Mapping[str, Any], name: Any) -> dict[str, list[float]]:
+    """The returns of each policy; logged for multi-agent environments only."""
+    policies: Mapping[str, Any] = data.get("policy_returns") or {}
+    return {name(policy): _series(values) for policy, values in policies.items()}
+
+
+def _series(value: Any) -> list[float]:
+    """Finite numbers of a logged series; RLlib gives a series of one item as the bare item."""
+    if value is None:
+        return []
+    items = value.tolist() if hasattr(value, "tolist") else value
+    items = items if isinstance(items, list | tuple) else [items]
+    numbers = (_number(item) for item in items)
+    return [number for number in numbers if number is not None]
+
+
+def _number(value: Any) -> float | None:
+    """`value` as a finite float, or None."""
+    if value is None or isinstance(value, str | bytes):
+        return None
+    try:
+        number = float(value)
+    except (TypeError, ValueError):
+        return None
+    return number if math.isfinite(number) else None
+
+
+def _leaves(tree: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    for key, value in tree.items():
+        if isinstance(value, Mapping):
+            yield from _leaves(value, f"{prefix}{key}/")
+        else:
+            yield f"{prefix}{key}", value
+
+
+def _flat(tree: Mapping[str, Any]) -> Iterator[tuple[str, float]]:
+    """The finite numbers of a nested dict, by slashed path; a series counts as its mean."""
+    for key, value in _leaves(tree):
+        numbers = _series(value)
+        if numbers:
+            yield key, sum(numbers) / len(numbers)

@@ -1,0 +1,229 @@
+"""What the user sees while a run goes on: a live panel in a terminal, plain lines elsewhere.
+
+Both take the same calls: `update` with each metric line, `log` and `note` for messages (shown above the
+panel), `status` before the first iteration, `saved`, `finish`, `close`.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console as RichConsole
+from rich.live import Live
+from rich.text import Text
+
+from rayfish.metrics import names, text
+from rayfish.metrics.panel import ACCENT, LABEL, View, draw
+from rayfish.metrics.stop import StopConditions
+from rayfish.metrics.timing import bottleneck
+
+_LEVEL_STYLES = {"DEBUG": LABEL, "WARNING": "yellow", "ERROR": "bold red", "CRITICAL": "bold red"}
+_REDRAW_S = 0.2
+_TICK_S = 1.0
+_PLAIN_EVERY_S = 1.0
+
+
+class Console:
+    """Shows one run; the base of both displays, and the context manager around them."""
+
+    def __init__(self, view: View, out: RichConsole) -> None:
+        self._view = view
+        self._out = out
+
+    def __enter__(self) -> Console:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+    def update(self, metrics: Mapping[str, float]) -> None:
+        """Show the metrics of an iteration."""
+        self._view.update(metrics)
+
+    def log(self, level: str, who: str, message: str) -> None:
+        """Show a message of a worker or of the driver."""
+        line = Text()
+        if who:
+            line.append(f"{who} ", style=_LEVEL_STYLES.get(level, ACCENT))
+        if level in ("WARNING", "ERROR", "CRITICAL"):
+            line.append(f"{level.lower()} ", style=_LEVEL_STYLES[level])
+        line.append(message, style=_LEVEL_STYLES.get(level, "") if level != "WARNING" else "")
+        self._out.print(line, soft_wrap=True)
+
+    def note(self, message: str, level: str = "INFO") -> None:
+        """Show a message of Rayfish itself."""
+        self.log(level, "", message)
+
+    def status(self, message: str) -> None:
+        """Say what is going on before the first iteration."""
+        self._view.status = message
+
+    def saved(self, path: Path) -> None:
+        """Say that a checkpoint was written."""
+        self._view.saved = Path(path).name
+
+    def finish(self, status: str, reason: str) -> None:
+        """Show the end of the run (`done`, `stopped` or `failed`) and what can be done now."""
+        self._view.ended, self._view.reason = status, reason
+
+    def close(self) -> None:
+        """Leave the last picture on the screen and stop drawing."""
+
+    def _next_steps(self) -> None:
+        folder = self._view.folder
+        if folder is None or not self._view.metrics:
+            return
+        for words, what in (
+            (f"rayfish evaluate {folder}", "score the best checkpoint"),
+            (f"rayfish runs show {folder}", "look at the run again"),
+            (f"tensorboard --logdir {folder / 'events'}", "curves in the browser"),
+        ):
+            self._out.print(Text.assemble("  ", (words, "bold"), (f"   {what}", LABEL)), soft_wrap=True)
+
+
+class LiveConsole(Console):
+    """A panel that redraws itself in place."""
+
+    def __init__(self, view: View, out: RichConsole) -> None:
+        super().__init__(view, out)
+        self._live = Live(
+            console=out,
+            auto_refresh=False,
+            redirect_stdout=False,
+            redirect_stderr=False,
+            get_renderable=self._draw,
+        )
+        self._drawn = 0.0
+        self._ticking = threading.Event()
+        self._live.start(refresh=True)
+        # A slow iteration must not look like a hang, so the picture also moves by itself.
+        threading.Thread(target=self._tick, name="rayfish-console", daemon=True).start()
+
+    def update(self, metrics: Mapping[str, float]) -> None:
+        """Show the metrics of an iteration; redraws a few times per second at most."""
+        super().update(metrics)
+        if time.monotonic() - self._drawn >= _REDRAW_S:
+            self._refresh()
+
+    def status(self, message: str) -> None:
+        """Say what is going on before the first iteration."""
+        super().status(message)
+        self._refresh()
+
+    def finish(self, status: str, reason: str) -> None:
+        """Show the end of the run and what can be done now."""
+        super().finish(status, reason)
+        self.close()
+        self._next_steps()
+
+    def close(self) -> None:
+        """Draw once more and leave the picture."""
+        if not self._ticking.is_set():
+            self._ticking.set()
+            self._refresh()
+            self._live.stop()
+
+    def _draw(self) -> Any:
+        return draw(self._view, self._out.width, self._out.height)
+
+    def _refresh(self) -> None:
+        self._drawn = time.monotonic()
+        self._live.refresh()
+
+    def _tick(self) -> None:
+        while not self._ticking.wait(0.1 if not self._view.metrics else _TICK_S):
+            self._refresh()
+
+
+class PlainConsole(Console):
+    """One compact line per iteration, at most one per second, always the first and the last."""
+
+    def __init__(self, view: View, out: RichConsole) -> None:
+        super().__init__(view, out)
+        self._printed = 0.0
+        self._waiting = False
+        self._print(f"rayfish: {view.title}")
+
+    def update(self, metrics: Mapping[str, float]) -> None:
+        """Print the iteration's line, unless the last one is less than a second old."""
+        super().update(metrics)
+        self._waiting = True
+        if time.monotonic() - self._printed >= _PLAIN_EVERY_S or names.EVAL_RETURN_MEAN in metrics:
+            self._line()
+
+    def status(self, message: str) -> None:
+        """Say what is going on before the first iteration."""
+        super().status(message)
+        self._print(message)
+
+    def finish(self, status: str, reason: str) -> None:
+        """Print the last line, the end of the run and what can be done now."""
+        super().finish(status, reason)
+        self.close()
+        self._print(f"{status}: {reason}")
+        if self._view.folder is not None:
+            self._print(f"run folder: {self._view.folder}")
+        self._next_steps()
+
+    def close(self) -> None:
+        """Print the last iteration if it has not been."""
+        if self._waiting:
+            self._line()
+
+    def _line(self) -> None:
+        self._printed = time.monotonic()
+        self._waiting = False
+        self._print(plain_line(self._view))
+
+    def _print(self, line: str) -> None:
+        self._out.print(Text(line), soft_wrap=True)
+
+
+def plain_line(view: View) -> str:
+    """An iteration in one line of text."""
+    m = view.metrics
+    parts = [
+        f"[{text.duration(m.get(names.TIME_TOTAL, 0.0))}]",
+        f"iteration {text.count(m.get(names.ITERATION, 0))}",
+        f"steps {text.count(m.get(names.ENV_STEPS, 0))}",
+        f"episodes {text.count(m.get(names.EPISODES, 0))}",
+    ]
+    if names.RETURN_MEAN in m:
+        parts.append(f"return {text.number(m[names.RETURN_MEAN])}")
+    if names.STEPS_PER_S in m:
+        parts.append(f"{text.rate(m[names.STEPS_PER_S])} steps/s")
+    left = view.time_left()
+    if left is not None:
+        parts.append(f"{text.duration(left[0])} left to {left[1]}")
+    if bottleneck(m):
+        parts.append(f"mostly {bottleneck(m)}")
+    if names.EVAL_RETURN_MEAN in m:
+        low, high = text.number(m[names.EVAL_CI_LOW]), text.number(m[names.EVAL_CI_HIGH])
+        parts.append(f"evaluation {text.number(m[names.EVAL_RETURN_MEAN])} [{low}, {high}]")
+    if m.get(names.WORKERS_LOST):
+        parts.append(f"{text.count(m[names.WORKERS_LOST])} workers lost")
+    return "  ".join(parts)
+
+
+def open_console(
+    title: str, stop: StopConditions, folder: Path | None = None, *, plain: bool | None = None
+) -> Console:
+    """The display of a run.
+
+    :param title: what the run is, in one line
+    :param stop: says how long is left
+    :param folder: the run directory
+    :param plain: lines instead of the live panel; None decides by whether stdout is a terminal
+    """
+    # The real stream, also when `run.logs.capture` stands in for it.
+    stream = getattr(sys.stdout, "wrapped", sys.stdout)
+    out = RichConsole(file=stream, highlight=False, emoji=False, markup=False)
+    view = View(title, stop, folder)
+    if plain is None:
+        plain = not out.is_terminal or out.is_dumb_terminal
+    return PlainConsole(view, out) if plain else LiveConsole(view, out)

@@ -1,0 +1,66 @@
+"""Where metric lines go: `metrics.jsonl`, `progress.csv`, TensorBoard's `events/`.
+
+`open_sinks` opens those an experiment wants; on a resume they are first rolled back to the checkpoint,
+so that the files look as if the run had never been interrupted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Protocol
+
+from rayfish.metrics.sinks.csvfile import CsvSink
+from rayfish.metrics.sinks.jsonl import JsonlSink, read_jsonl
+from rayfish.metrics.sinks.tensorboard import TensorBoardSink
+
+__all__ = ["Sink", "Sinks", "open_sinks", "read_jsonl"]
+
+
+class Sink(Protocol):
+    """Anything that takes metric lines."""
+
+    def write(self, metrics: Mapping[str, float]) -> None:
+        """Take one line."""
+
+    def close(self) -> None:
+        """Write what is left and let go of the file."""
+
+
+class Sinks:
+    """Several sinks as one."""
+
+    def __init__(self, sinks: list[Sink]) -> None:
+        self.sinks = sinks
+
+    def write(self, metrics: Mapping[str, float]) -> None:
+        """Give one line to every sink."""
+        for sink in self.sinks:
+            sink.write(metrics)
+
+    def close(self) -> None:
+        """Close every sink."""
+        for sink in self.sinks:
+            sink.close()
+
+    def __enter__(self) -> Sinks:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+
+def open_sinks(directory: Path, experiment: Any, *, resume_at: int | None = None) -> Sinks:
+    """Open the sinks of a run directory.
+
+    :param directory: the run directory
+    :param experiment: read for `trackers.tensorboard` (on unless false)
+    :param resume_at: the iteration to roll back to: later lines are dropped. None keeps everything
+    """
+    directory = Path(directory)
+    jsonl = JsonlSink(directory / "metrics.jsonl", resume_at)
+    sinks: list[Sink] = [jsonl, CsvSink(directory / "progress.csv", resume_at)]
+    if experiment is None or experiment.get("trackers.tensorboard", True):
+        purge = None if resume_at is None else jsonl.last_step + 1
+        sinks.append(TensorBoardSink(directory / "events", purge))
+    return Sinks(sinks)

@@ -1,0 +1,58 @@
+"""Numbers as people read them."""
+
+from __future__ import annotations
+
+import math
+
+
+def count(value: float) -> str:
+    """A whole number with separators: 81,920."""
+    return f"{int(value):,}"
+
+
+def number(value: float) -> str:
+    """A measured number with about four figures: 312.4, 0.01234, 1,204,000."""
+    if not math.isfinite(value):
+        return str(value)
+    size = abs(value)
+    if size >= 10_000:
+        return f"{value:,.0f}"
+    if size >= 1000 or float(value).is_integer():
+        return f"{value:,.0f}"
+    if size >= 100:
+        return f"{value:.1f}"
+    if size >= 1:
+        return f"{value:.2f}"
+    return f"{value:.4g}"
+
+
+def rate(value: float) -> str:
+    """A rate: 950, 10.4k, 2.03M."""
+    for limit, suffix in ((1e6, "M"), (1e4, "k")):
+        if value >= limit:
+            scaled = value / (1e6 if suffix == "M" else 1e3)
+            return f"{scaled:.3g}{suffix}"
+    return f"{value:,.0f}"
+
+
+def duration(seconds: float) -> str:
+    """A span of time: 0:12, 4:05, 1:02:03, 3 d 4 h."""
+    seconds = round(max(0.0, seconds))
+    if seconds >= 48 * 3600:
+        return f"{seconds // 86400} d {seconds % 86400 // 3600} h"
+    hours, rest = divmod(seconds, 3600)
+    minutes, left = divmod(rest, 60)
+    return f"{hours}:{minutes:02d}:{left:02d}" if hours else f"{minutes}:{left:02d}"
+
+
+def percent(share: float) -> str:
+    """A share: 57 %."""
+    return f"{100 * share:.0f} %"
+
+
+def ago(seconds: float) -> str:
+    """How long ago: just now, 12 min ago, 3 h ago, 5 d ago."""
+    for limit, unit, name in ((86400 * 2, 86400, "d"), (3600, 3600, "h"), (60, 60, "min")):
+        if seconds >= limit:
+            return f"{int(seconds // unit)} {name} ago"
+    return "just now"

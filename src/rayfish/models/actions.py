@@ -1,0 +1,76 @@
+"""From a network's numbers to an action for the environment, as RLlib does it, without RLlib."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import torch
+from torch import Tensor
+
+from rayfish.models.spaces import onehot_sizes
+
+# RLlib's bounds for the log deviation of a squashed Gaussian
+# (ray.rllib.utils.numpy: MIN_LOG_NN_OUTPUT, MAX_LOG_NN_OUTPUT).
+_LOG_STD_BOUNDS = (-5.0, 2.0)
+
+
+def choose(
+    numbers: Tensor,
+    space: gym.Space,
+    *,
+    squashed: bool,
+    explore: bool,
+    generator: torch.Generator | None = None,
+) -> np.ndarray:
+    """The most likely actions, or with `explore` sampled ones, one row per row of `numbers`.
+
+    :param numbers: logits, or means and log deviations, of shape (batch, n)
+    :param squashed: Box actions pass a tanh (SAC and its kin)
+    """
+    if isinstance(space, gym.spaces.Box):
+        mean, log_std = numbers.chunk(2, dim=-1)
+        if explore:
+            if squashed:
+                log_std = log_std.clamp(*_LOG_STD_BOUNDS)
+            noise = torch.randn(mean.shape, generator=generator, device=mean.device)
+            mean = mean + noise * log_std.exp()
+        return (torch.tanh(mean) if squashed else mean).cpu().numpy()
+    sizes, _ = onehot_sizes(space)
+    parts = [_category(part, explore, generator) for part in numbers.split(sizes, dim=-1)]
+    chosen = parts[0] if isinstance(space, gym.spaces.Discrete) else torch.stack(parts, dim=-1)
+    return chosen.cpu().numpy()
+
+
+def _category(logits: Tensor, explore: bool, generator: torch.Generator | None) -> Tensor:
+    if not explore:
+        return logits.argmax(dim=-1)
+    return torch.multinomial(logits.softmax(dim=-1), 1, generator=generator).squeeze(-1)
+
+
+def epsilon_greedy(
+    values: Tensor, mask: Tensor | None, epsilon: float, generator: torch.Generator | None = None
+) -> np.ndarray:
+    """The best actions, with probability `epsilon` a random allowed one in their place."""
+    greedy = values.argmax(dim=-1)
+    if epsilon <= 0:
+        return greedy.cpu().numpy()
+    weights = torch.ones_like(values) if mask is None else (mask > 0).float()
+    random = torch.multinomial(weights, 1, generator=generator).squeeze(-1)
+    coin = torch.rand(greedy.shape, generator=generator, device=greedy.device)
+    return torch.where(coin < epsilon, random, greedy).cpu().numpy()
+
+
+def for_env(actions: np.ndarray, space: gym.Space, *, normalize: bool, clip: bool) -> Any:
+    """Actions as the environment wants them: Box actions scaled from -1..1 to the bounds, or clipped."""
+    if not isinstance(space, gym.spaces.Box):
+        return actions
+    bounded = bool(np.all(space.bounded_below) and np.all(space.bounded_above))
+    actions = actions.reshape(actions.shape[0], *space.shape)
+    if normalize and bounded:
+        actions = space.low + (actions + 1.0) * (space.high - space.low) / 2.0
+        actions = np.clip(actions, space.low, space.high)
+    elif clip and not normalize:
+        actions = np.clip(actions, space.low, space.high)
+    return actions.astype(space.dtype, copy=False)

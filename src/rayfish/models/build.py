@@ -1,0 +1,62 @@
+"""Spaces and the model section become a network: the one entry of this stage."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import gymnasium as gym
+from torch import nn
+
+from rayfish.errors import ModelError
+from rayfish.models.custom import CustomNetwork
+from rayfish.models.networks import FAMILIES, ActorCritic, PolicyNetwork, QNetwork
+
+
+def build_network(
+    algo: str,
+    observation_space: gym.Space,
+    action_space: gym.Space,
+    model: Mapping[str, Any],
+    *,
+    critic: bool = True,
+) -> nn.Module:
+    """The network with which a policy of `algo` acts.
+
+    :param model: the model section with all defaults (`models.options.resolve`), for DQN also
+        `dueling`, `num_atoms`, `v_min` and `v_max`, and for a custom model `paths`
+    :param critic: with the value function, where the algorithm has one beside the policy
+    :returns: a module whose `forward(observation, state)` gives (numbers, next state) and that has
+        `initial_state()`
+    """
+    family = FAMILIES.get(algo)
+    if family is None:
+        raise ModelError(f"{algo} has no Rayfish network", f"one of {', '.join(FAMILIES)}")
+    if family == "q":
+        return q_network(observation_space, action_space, model)
+    if family == "actor_critic":
+        return actor_critic(observation_space, action_space, model, critic=critic and algo != "BC")
+    return PolicyNetwork(observation_space, action_space, model)
+
+
+def actor_critic(
+    observation_space: gym.Space, action_space: gym.Space, model: Mapping[str, Any], *, critic: bool
+) -> ActorCritic | CustomNetwork:
+    """Policy and value network of PPO and its kin."""
+    if model["custom_model"]:
+        return CustomNetwork(observation_space, action_space, model, critic=critic)
+    return ActorCritic(observation_space, action_space, model, critic=critic)
+
+
+def q_network(observation_space: gym.Space, action_space: gym.Space, model: Mapping[str, Any]) -> QNetwork:
+    """Q network of DQN."""
+    if not isinstance(action_space, gym.spaces.Discrete):
+        raise ModelError(f"DQN needs Discrete actions, this environment has {action_space}", "use PPO or SAC")
+    return QNetwork(
+        observation_space,
+        action_space,
+        model,
+        dueling=bool(model.get("dueling", True)),
+        atoms=int(model.get("num_atoms") or 1),
+        bounds=(float(model.get("v_min") or -10.0), float(model.get("v_max") or 10.0)),
+    )

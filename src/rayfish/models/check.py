@@ -1,0 +1,235 @@
+"""What is wrong with a model section, or with spaces for an algorithm, before any compute.
+
+Torch-free: `rayfish config check` runs it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+from gymnasium import spaces
+
+from rayfish.errors import ModelError, Problem, RayfishError, did_you_mean
+from rayfish.experiment.imports import find_file, is_file_path
+from rayfish.models.locate import find_model_file, is_bare
+from rayfish.models.options import ALIASES, GONE, OPTIONS, Option, resolve
+from rayfish.models.spaces import MASK_KEY, action_outputs, leaves, split_mask
+
+ACTION_KINDS: dict[str, tuple[type[gym.Space], ...]] = {
+    **dict.fromkeys(
+        ("PPO", "APPO", "IMPALA", "BC", "MARWIL"), (spaces.Discrete, spaces.MultiDiscrete, spaces.Box)
+    ),
+    "DQN": (spaces.Discrete,),
+    "SAC": (spaces.Discrete, spaces.Box),
+    **dict.fromkeys(("TQC", "CQL", "IQL"), (spaces.Box,)),
+    "DreamerV3": (spaces.Discrete, spaces.Box),
+}
+"""Algorithm -> the kinds of action space it can learn."""
+
+NO_MEMORY = ("SAC", "TQC", "CQL", "IQL", "DreamerV3")
+"""Algorithms that take no LSTM (DreamerV3 has a memory of its own)."""
+
+
+def problems(
+    model_section: Mapping[str, Any] | None,
+    obs_space: gym.Space,
+    action_space: gym.Space,
+    algo_name: str,
+    paths: Sequence[str] = (),
+) -> list[Problem]:
+    """Everything wrong with the model section and the spaces, for this algorithm.
+
+    :param paths: folders where a custom model is looked up
+    """
+    section = model_section or {}
+    found = section_problems(section, algo_name, paths)
+    if isinstance(section, Mapping):
+        found += space_problems(obs_space, action_space, algo_name, section)
+    return found
+
+
+def section_problems(section: Any, algo_name: str, paths: Sequence[str] = ()) -> list[Problem]:
+    """Unknown and dead keys, wrong values, contradictions: what needs no environment."""
+    if not isinstance(section, Mapping):
+        return [
+            Problem("training.model", f"is {section!r}, not a group of keys", "write model: {key: value}")
+        ]
+    found = [problem for key, value in section.items() if (problem := _key_problem(str(key), value))]
+    if found:
+        return found
+    model = resolve(section)
+    if model["use_lstm"] and algo_name in NO_MEMORY:
+        found.append(
+            Problem(
+                "training.model.use_lstm",
+                f"{algo_name} learns no recurrent model",
+                "set use_lstm: false, or use PPO, APPO, IMPALA or DQN",
+            )
+        )
+    name = model["custom_model"]
+    if name and algo_name == "DreamerV3":
+        what = "DreamerV3 keeps its own world model; a custom_model has no place in it"
+        found.append(Problem("training.model.custom_model", what, "remove custom_model"))
+    elif name:
+        found += _custom_problems(name, paths)
+    return found
+
+
+def _custom_problems(name: str, paths: Sequence[str]) -> list[Problem]:
+    head = name.partition(":")[0]
+    try:
+        if is_bare(name):
+            find_model_file(name, paths)
+        elif is_file_path(head):
+            find_file(head, paths)
+    except RayfishError as error:
+        return [Problem("training.model.custom_model", error.what, error.hint)]
+    return []
+
+
+def _key_problem(key: str, value: Any) -> Problem | None:
+    where = f"training.model.{key}"
+    if key in GONE:
+        return Problem(where, f"has no effect: {GONE[key]}", "remove it")
+    option = OPTIONS.get(ALIASES.get(key, key))
+    if option is None:
+        meant = did_you_mean(key, [*OPTIONS, *ALIASES])
+        return Problem(
+            where,
+            "there is no such model key",
+            f"did you mean {meant[0]}?" if meant else "rayfish config keys training lists them",
+        )
+    wrong = _wrong(option, value)
+    return Problem(where, f"is {value!r}, but {wrong}", option.doc) if wrong else None
+
+
+def _wrong(option: Option, value: Any) -> str:
+    """What the value should have been; "" when it is right."""
+    if value is None:
+        return "" if option.nullable else f"should be {_TYPES[option.type]}"
+    if not _fits(option.type, value):
+        return f"should be {_TYPES[option.type]}"
+    if option.choices and str(value).lower().rstrip("_") not in {c.rstrip("_") for c in option.choices}:
+        meant = did_you_mean(str(value).lower(), option.choices)
+        best = f"; did you mean {meant[0]}?" if meant else ""
+        return f"should be one of {', '.join(option.choices)}{best}"
+    return ""
+
+
+_TYPES = {
+    "int": "a whole number of 1 or more",
+    "float": "a number",
+    "bool": "true or false",
+    "str": "a word",
+    "list[int]": "a list of whole numbers of 1 or more, such as [256, 256]",
+    "filters": "a list of [channels, kernel, stride], such as [[32, 8, 4], [64, 4, 2]]",
+    "dict": "a group of keys",
+}
+
+
+def _fits(kind: str, value: Any) -> bool:
+    if kind == "int":
+        return _is_size(value)
+    if kind == "float":
+        return isinstance(value, int | float) and not isinstance(value, bool)
+    if kind == "bool":
+        return isinstance(value, bool)
+    if kind == "str":
+        return isinstance(value, str)
+    if kind == "dict":
+        return isinstance(value, Mapping)
+    if not isinstance(value, list | tuple):
+        return False
+    if kind == "list[int]":
+        return all(_is_size(item) for item in value)
+    return all(
+        isinstance(item, list | tuple) and len(item) == 3 and all(map(_is_side, item)) and _is_size(item[0])
+        for item in value
+    )
+
+
+def _is_size(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 1
+
+
+def _is_side(value: Any) -> bool:
+    pair = isinstance(value, list | tuple) and len(value) == 2 and all(map(_is_size, value))
+    return _is_size(value) or pair
+
+
+def space_problems(
+    obs_space: gym.Space,
+    action_space: gym.Space,
+    algo_name: str,
+    model_section: Mapping[str, Any] | None = None,
+) -> list[Problem]:
+    """Observations no encoder takes, actions the algorithm cannot learn, masks that do not fit."""
+    found = _action_problems(action_space, algo_name)
+    try:
+        seen, mask = split_mask(obs_space)
+        kinds = leaves(seen, convolve=bool((model_section or {}).get("conv_filters")))
+    except ModelError as error:
+        return [*found, Problem("environment.env", error.what, error.hint)]
+    for leaf in kinds:
+        if isinstance(leaf.space, spaces.Box) and 0 in leaf.space.shape:
+            what = f"the observation {leaf.name or 'Box'} has shape {leaf.space.shape}: nothing in it"
+            found.append(Problem("environment.env", what, "leave it out of the observation space"))
+    nested = isinstance(seen, spaces.Dict | spaces.Tuple)
+    if nested and algo_name in ("CQL", "DreamerV3"):
+        what = f"{algo_name} cannot take {type(obs_space).__name__} observations"
+        hint = "flatten them with gymnasium.wrappers.FlattenObservation, or use another algorithm"
+        found.append(Problem("environment.env", what, hint))
+    elif algo_name == "DreamerV3" and not isinstance(obs_space, spaces.Box):
+        what = f"DreamerV3 takes Box observations, this environment has {obs_space}"
+        found.append(Problem("environment.env", what, "use gymnasium.wrappers.FlattenObservation"))
+    if mask is not None and not found:
+        found += _mask_problems(mask, action_space, algo_name)
+    return found
+
+
+def _action_problems(space: gym.Space, algo_name: str) -> list[Problem]:
+    allowed = ACTION_KINDS.get(algo_name)
+    if allowed is None:
+        return []  # no such algorithm, which the key check names
+    where = "environment.env"
+    if not isinstance(space, allowed):
+        kinds = " or ".join(kind.__name__ for kind in allowed)
+        able = [name for name, others in ACTION_KINDS.items() if isinstance(space, others)]
+        hint = (
+            f"use algo.name={able[0]}" + (f" (or {', '.join(able[1:])})" if able[1:] else "")
+            if able
+            else ("give the environment Discrete, MultiDiscrete or Box actions, with a wrapper")
+        )
+        return [Problem(where, f"{algo_name} learns {kinds} actions, this environment has {space}", hint)]
+    if isinstance(space, spaces.Box):
+        if not np.issubdtype(space.dtype, np.floating):
+            hint = "use Discrete or MultiDiscrete for whole numbers"
+            return [Problem(where, f"Box actions of type {space.dtype} cannot be learnt", hint)]
+        if len(space.shape) != 1 or 0 in space.shape:
+            hint = "give them one axis, and reshape inside the environment"
+            return [Problem(where, f"Box actions of shape {space.shape} cannot be learnt", hint)]
+        return []
+    if np.any(np.asarray(space.start) != 0):
+        hint = "let them start at 0 and add the offset inside the environment"
+        return [Problem(where, f"{space}: RLlib sends categories from 0, not from {space.start}", hint)]
+    if isinstance(space, spaces.MultiDiscrete) and space.nvec.ndim != 1:
+        hint = "give them one axis, and reshape inside the environment"
+        return [Problem(where, f"MultiDiscrete actions of shape {space.shape} cannot be learnt", hint)]
+    return []
+
+
+def _mask_problems(mask: gym.Space, action_space: gym.Space, algo_name: str) -> list[Problem]:
+    where = "environment.env"
+    if algo_name == "DreamerV3":
+        return [Problem(where, "DreamerV3 knows no action masks", "use PPO, DQN or SAC")]
+    if isinstance(action_space, spaces.Box):
+        what = f"the observation has an {MASK_KEY}, but Box actions cannot be masked"
+        return [Problem(where, what, f"leave {MASK_KEY!r} out, or clip the action inside the environment")]
+    needed = action_outputs(action_space)
+    if tuple(mask.shape or ()) != (needed,):
+        what = f"{MASK_KEY} has shape {mask.shape}, the actions {action_space} need ({needed},)"
+        return [Problem(where, what, "one entry per choice: 1 allowed, 0 forbidden")]
+    return []

@@ -1,0 +1,235 @@
+"""One policy at work: arrays in, normalised, through the network, actions out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from rayfish.errors import CheckpointError, RayfishError
+from rayfish.experiment.imports import use_paths
+from rayfish.models.actions import choose, epsilon_greedy, for_env
+from rayfish.models.build import build_network
+from rayfish.models.nested import as_arrays, map_nested
+from rayfish.models.networks import FAMILIES
+from rayfish.models.spaces import MASK_KEY, split_mask
+from rayfish.run.policy_files import SavedPolicies, SavedPolicy
+
+
+def open_policy(saved: SavedPolicy, folder: SavedPolicies, device: str) -> Policy:
+    """The saved policy ready to act, with Rayfish's network or with RLlib's module."""
+    if saved.kind == "native":
+        return NetworkPolicy(saved, folder, device)
+    return ModulePolicy(saved, folder, device)
+
+
+class Policy:
+    """A network with its spaces, normaliser and action rules.
+
+    :param module: the torch module
+    :param recurrent: whether it remembers within an episode
+    """
+
+    module: nn.Module
+    recurrent: bool
+
+    def __init__(self, saved: SavedPolicy, device: str) -> None:
+        self.name = saved.name
+        self.observation_space = saved.observation_space
+        self.action_space = saved.action_space
+        self.device = torch.device(device)
+        self.generator = torch.Generator(device=self.device)
+        self.generator.seed()
+        self._normalize_actions = saved.normalize_actions
+        self._clip_actions = saved.clip_actions
+        self._normaliser = saved.normaliser
+
+    def act(self, observations: Any, state: Any, *, explore: bool) -> tuple[Any, Any]:
+        """(actions for the environment, next state) for a batch of arrays.
+
+        :param state: what the last call gave; None at the start of an episode
+        """
+        tensors = map_nested(self._tensor, self._normalise(observations))
+        rows = _rows(observations)
+        if self.recurrent and state is None:
+            state = self.join([None] * rows)
+        if self.recurrent and (kept := _rows(state)) != rows:
+            raise RayfishError(
+                f"{rows} observations, but the memory of {kept} episodes",
+                "call agent.reset() when the number of environments changes",
+            )
+        with torch.inference_mode():
+            actions, after = self._act(tensors, state, explore)
+        normalize, clip = self._normalize_actions, self._clip_actions
+        return for_env(actions, self.action_space, normalize=normalize, clip=clip), after
+
+    def _act(self, observations: Any, state: Any, explore: bool) -> tuple[np.ndarray, Any]:
+        raise NotImplementedError
+
+    def initial_state(self) -> Any:
+        """Recurrent state at the start of an episode, without a batch axis."""
+        raise NotImplementedError
+
+    def arrays(self, observations: Any, *, lead: int) -> Any:
+        """Observations as arrays of the policy's space, checked."""
+        return as_arrays(observations, self.observation_space, lead)
+
+    def batch(self, observations: Sequence[Any]) -> Any:
+        """Several observations as one batch."""
+        parts = [self.arrays(observation, lead=0) for observation in observations]
+        if len(parts) == 1:
+            return map_nested(lambda leaf: leaf[np.newaxis], parts[0])
+        return map_nested(lambda *leaves: np.stack(leaves), *parts)
+
+    def one(self, actions: np.ndarray, row: int) -> Any:
+        """One action of a batch, as the environment takes it."""
+        return int(actions[row]) if isinstance(self.action_space, gym.spaces.Discrete) else actions[row]
+
+    def join(self, states: Sequence[Any]) -> Any:
+        """States of single episodes (None: at their start) as one batch."""
+        start = map_nested(lambda leaf: leaf.unsqueeze(0).to(self.device), self.initial_state())
+        return map_nested(lambda *leaves: torch.cat(leaves), *(start if s is None else s for s in states))
+
+    def row(self, state: Any, row: int) -> Any:
+        """The state of one row of a batch, as a batch of one."""
+        return map_nested(lambda leaf: leaf[row : row + 1], state)
+
+    def reset_rows(self, state: Any, rows: Sequence[int] | np.ndarray) -> None:
+        """Puts some rows of a batch's state back to the start of an episode."""
+        index = torch.as_tensor(np.asarray(rows))
+
+        def restart(leaf: Tensor, start: Tensor) -> None:
+            leaf[index] = start.to(leaf.device)
+
+        with torch.inference_mode():
+            map_nested(restart, state, self.initial_state())
+
+    def seed(self, seed: int) -> None:
+        """Seeds what `explore` draws from."""
+        self.generator.manual_seed(seed)
+
+    def summary(self) -> str:
+        """Layers with parameters: name, kind, shapes, how many numbers."""
+        lines = [("layer", "kind", "shape", "parameters")]
+        for name, part in self.module.named_modules():
+            own = list(part.parameters(recurse=False))
+            if own:
+                shapes = " + ".join("x".join(map(str, parameter.shape)) for parameter in own)
+                lines.append((name, type(part).__name__, shapes, f"{sum(p.numel() for p in own):,}"))
+        total = sum(parameter.numel() for parameter in self.module.parameters())
+        lines.append(("total", "", "", f"{total:,}"))
+        wide = [max(len(line[column]) for line in lines) for column in range(4)]
+        rows = [
+            f"{name:<{wide[0]}}  {kind:<{wide[1]}}  {shape:<{wide[2]}}  {count:>{wide[3]}}"
+            for name, kind, shape, count in lines
+        ]
+        head = f"{self.name}: {self.observation_space} -> {self.action_space}"
+        return "\n".join([head, *rows])
+
+    def _tensor(self, array: np.ndarray) -> Tensor:
+        if array.dtype == np.float64:
+            array = array.astype(np.float32)
+        return torch.as_tensor(np.ascontiguousarray(array), device=self.device)
+
+    def _normalise(self, observations: Any) -> Any:
+        """Float leaves centred and scaled as in training; the arguments are left as they are."""
+        for leaf in self._normaliser:
+            observations = _replace(observations, leaf["path"], leaf)
+        return observations
+
+
+class NetworkPolicy(Policy):
+    """A policy with one of Rayfish's networks."""
+
+    def __init__(self, saved: SavedPolicy, folder: SavedPolicies, device: str) -> None:
+        super().__init__(saved, device)
+        family = FAMILIES[folder.algo]
+        self._q = family == "q"
+        self._squashed = family == "policy"
+        self._masked = split_mask(self.observation_space)[1] is not None
+        self._epsilon = _last_value(saved.model.get("epsilon", 0.0))
+        model = {**saved.model, "paths": [*folder.paths, *saved.model.get("paths", [])]}
+        critic = any(key.startswith("vf.") for key in saved.weights)
+        self.module = build_network(
+            folder.algo, self.observation_space, self.action_space, model, critic=critic
+        )
+        try:
+            self.module.load_state_dict(saved.weights)
+        except RuntimeError as error:
+            raise CheckpointError(
+                f"the weights of policy {self.name!r} do not fit its model: {error}",
+                "if the custom model's code has changed since, load it with the code it was trained with",
+            ) from error
+        self.module.to(self.device).eval()
+        self.recurrent = bool(self.initial_state())
+
+    def initial_state(self) -> Any:
+        """The network's own start of an episode."""
+        return self.module.initial_state()  # type: ignore[operator]
+
+    def _act(self, observations: Any, state: Any, explore: bool) -> tuple[np.ndarray, Any]:
+        mask = observations[MASK_KEY] if self._masked else None
+        if self.recurrent:
+            observations = map_nested(lambda leaf: leaf.unsqueeze(1), observations)
+        numbers, after = self.module(observations, state)
+        if self.recurrent:
+            numbers = numbers.squeeze(1)
+        if self._q:
+            epsilon = self._epsilon if explore else 0.0
+            return epsilon_greedy(numbers, mask, epsilon, self.generator), after
+        chosen = choose(
+            numbers, self.action_space, squashed=self._squashed, explore=explore, generator=self.generator
+        )
+        return chosen, after
+
+
+class ModulePolicy(Policy):
+    """A policy with an RLModule of its own (the user's, or DreamerV3's): this one needs RLlib."""
+
+    def __init__(self, saved: SavedPolicy, folder: SavedPolicies, device: str) -> None:
+        from rayfish.algorithm.inference import ModuleActor
+
+        use_paths(folder.paths)
+        super().__init__(saved, device)
+        self._actor = ModuleActor(folder.folder.parent / "algorithm", saved.name, self.device)
+        self.module = self._actor.module
+        self.observation_space = saved.observation_space or self._actor.observation_space
+        self.action_space = saved.action_space or self._actor.action_space
+        self.recurrent = self._actor.recurrent
+
+    def initial_state(self) -> Any:
+        """The module's own start of an episode."""
+        return self._actor.initial_state()
+
+    def _act(self, observations: Any, state: Any, explore: bool) -> tuple[np.ndarray, Any]:
+        return self._actor.act(observations, state, explore=explore)
+
+
+def _rows(tree: Any) -> int:
+    """The size of the batch axis."""
+    if isinstance(tree, dict):
+        return _rows(next(iter(tree.values())))
+    return _rows(tree[0]) if isinstance(tree, tuple) else int(tree.shape[0])
+
+
+def _replace(observations: Any, path: Sequence[Any], leaf: dict[str, Any]) -> Any:
+    if path:
+        key, rest = path[0], path[1:]
+        if isinstance(observations, tuple):
+            parts = list(observations)
+            parts[key] = _replace(parts[key], rest, leaf)
+            return tuple(parts)
+        return {**observations, key: _replace(observations[key], rest, leaf)}
+    scaled = np.clip((observations - leaf["mean"]) / leaf["std"], -leaf["clip"], leaf["clip"])
+    return scaled.astype(np.float32)
+
+
+def _last_value(schedule: Any) -> float:
+    """The final value of a constant or of a schedule [[step, value], ...]."""
+    if isinstance(schedule, list | tuple):
+        return float(schedule[-1][1])
+    return float(schedule or 0.0)

@@ -1,0 +1,253 @@
+"""What about this machine may stand in the way of a run: one check per topic, each with its fix."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import stat
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from rayfish.run import provenance
+
+OK, WARN, FAIL = "ok", "warn", "fail"
+_GB = 1e9
+_RAY_PROBE = """
+import ray
+ray.init(num_cpus=1, include_dashboard=False, logging_level="ERROR", log_to_driver=False)
+assert ray.get(ray.remote(lambda: 21 * 2).remote()) == 42
+ray.shutdown()
+"""
+_RAY_TIMEOUT_S = 90
+_SUPPORTED_RAY = "2.60."
+_SUPPORTED_PYTHON = ((3, 11), (3, 13))
+# Ray puts sockets into <temp dir>/ray/session_<time>_<pid>/sockets/; Linux allows 107 bytes in all.
+_LONGEST_TEMP_DIR = 45
+
+
+@dataclass(frozen=True)
+class Check:
+    """One finding: the topic, `ok`, `warn` or `fail`, what was found, and how to mend it."""
+
+    topic: str
+    level: str
+    what: str
+    fix: str = ""
+
+
+def checks(*, start_ray: bool = True) -> Iterator[Check]:
+    """Look at everything, one finding after the other (the slow one last).
+
+    :param start_ray: also start a real Ray in a process of its own
+    """
+    looks: tuple[Callable[[], Check], ...] = (
+        python,
+        packages,
+        cores,
+        memory,
+        shared_memory,
+        gpu,
+        display,
+        threads,
+        disk,
+        temp_dir,
+        open_files,
+        token,
+    )
+    for look in looks:
+        yield look()
+    if start_ray:
+        yield ray_starts()
+
+
+def python() -> Check:
+    """The interpreter."""
+    version = sys.version.split()[0]
+    low, high = _SUPPORTED_PYTHON
+    if not low <= sys.version_info[:2] < high:
+        return Check(
+            "python", FAIL, f"{version}; Rayfish supports 3.11 and 3.12", "make a venv with python3.11"
+        )
+    inside = sys.prefix != sys.base_prefix
+    return Check("python", OK, f"{version}, {'virtual environment' if inside else 'no virtual environment'}")
+
+
+def packages() -> Check:
+    """The packages that decide what a run computes."""
+    found = provenance.versions()
+    text = "  ".join(f"{name} {version}" for name, version in found.items() if name != "python")
+    missing = [name for name in provenance.PACKAGES if name not in found]
+    if missing:
+        return Check("packages", FAIL, f"not installed: {', '.join(missing)}", "pip install rayfish")
+    if not found["ray"].startswith(_SUPPORTED_RAY):
+        fix = f"pip install 'ray[rllib,tune,default]=={_SUPPORTED_RAY}*'"
+        return Check("packages", FAIL, f"ray {found['ray']}; Rayfish needs {_SUPPORTED_RAY}x", fix)
+    return Check("packages", OK, text)
+
+
+def cores() -> Check:
+    """Processor cores, and those that this process may use."""
+    usable, there = len(os.sched_getaffinity(0)), os.cpu_count() or 1
+    quota = cpu_quota()
+    if quota is not None and quota < usable:
+        what = f"{usable} visible, but the container is limited to {quota:g}"
+        return Check("cores", WARN, what, f"give Ray the true number: --ray-num-cpus {max(1, int(quota))}")
+    text = f"{usable}" if usable == there else f"{usable} of {there} usable"
+    return Check("cores", OK, f"{text}  ({provenance.hardware()['cpu']})")
+
+
+def memory() -> Check:
+    """Main memory."""
+    import psutil
+
+    state = psutil.virtual_memory()
+    what = f"{state.available / _GB:.1f} GB free of {state.total / _GB:.1f} GB"
+    if state.available < 2 * _GB:
+        # A driver takes about 0.5 GB, Ray's services 0.5 GB, each env runner another 0.5 GB.
+        return Check(
+            "memory", WARN, what, "rollouts.num_env_runners=0, or close something: a run takes 1 GB or more"
+        )
+    return Check("memory", OK, what)
+
+
+def shared_memory() -> Check:
+    """/dev/shm, where Ray keeps its objects."""
+    place = Path("/dev/shm")
+    if not place.is_dir():
+        return Check("shared memory", OK, "no /dev/shm: Ray uses its temp folder")
+    free = shutil.disk_usage(place).free
+    what = f"{free / _GB:.1f} GB free in /dev/shm"
+    if free < 0.2 * _GB:
+        return Check(
+            "shared memory", WARN, what, "docker run --shm-size=2g, or clear /dev/shm: Ray gets slow without"
+        )
+    return Check("shared memory", OK, what)
+
+
+def gpu() -> Check:
+    """GPUs, and whether torch can use them."""
+    found = provenance.gpus()
+    torch_version = provenance.versions().get("torch", "")
+    if not found:
+        return Check("gpu", OK, "none (fine for small models)")
+    if "+cpu" in torch_version:
+        fix = "install a CUDA build of torch: https://pytorch.org/get-started/locally"
+        return Check("gpu", WARN, f"{', '.join(found)}; torch {torch_version} cannot use it", fix)
+    return Check("gpu", OK, ", ".join(found))
+
+
+def display() -> Check:
+    """A screen for environments that open a window."""
+    screen = os.environ.get("WAYLAND_DISPLAY") or os.environ.get("DISPLAY")
+    if screen:
+        return Check("display", OK, screen)
+    return Check("display", OK, "none: training and recordings work, windows (render_mode=human) do not")
+
+
+def threads() -> Check:
+    """Thread settings of the numeric libraries."""
+    usable = len(os.sched_getaffinity(0))
+    given = {name: os.environ[name] for name in provenance.THREAD_VARIABLES if name in os.environ}
+    text = "  ".join(f"{name}={value}" for name, value in given.items()) or "library defaults"
+    wrong = [name for name, value in given.items() if not value.isdigit() or int(value) > usable]
+    if wrong:
+        return Check("threads", WARN, f"{text}, but {usable} cores", f"unset {' '.join(wrong)}")
+    return Check("threads", OK, text)
+
+
+def disk() -> Check:
+    """Free space where runs are written."""
+    free = shutil.disk_usage(Path.cwd()).free
+    what = f"{free / _GB:.1f} GB free in {Path.cwd()}"
+    fix = "free some space, set runtime.local_dir elsewhere, or checkpoint.num_to_keep=3"
+    if not os.access(Path.cwd(), os.W_OK):
+        return Check("disk", WARN, f"{Path.cwd()} is not writable", "runtime.local_dir=~/runs")
+    return Check(
+        "disk",
+        FAIL if free < 0.5 * _GB else WARN if free < 5 * _GB else OK,
+        what,
+        fix if free < 5 * _GB else "",
+    )
+
+
+def temp_dir() -> Check:
+    """The folder of Ray's session files and sockets."""
+    place = Path(os.environ.get("RAY_TMPDIR") or tempfile.gettempdir())
+    if len(str(place)) > _LONGEST_TEMP_DIR:
+        what = f"{place}: too long a path for Ray's sockets"
+        return Check("temp folder", FAIL, what, "export RAY_TMPDIR=/tmp, or a shorter --temp-dir")
+    if not os.access(place, os.W_OK):
+        return Check("temp folder", FAIL, f"{place} is not writable", "export RAY_TMPDIR=/a/folder/of/yours")
+    free = shutil.disk_usage(place).free
+    what = f"{place}, {free / _GB:.1f} GB free"
+    if free < 1 * _GB:
+        return Check(
+            "temp folder", WARN, what, "export RAY_TMPDIR to a folder with space; old sessions: /tmp/ray"
+        )
+    return Check("temp folder", OK, what)
+
+
+def open_files() -> Check:
+    """How many files a process may open (Ray needs many)."""
+    import resource
+
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft < 1024:
+        return Check(
+            "open files", WARN, f"limit {soft}", f"ulimit -n {min(hard, 65536) if hard > 0 else 65536}"
+        )
+    return Check("open files", OK, f"limit {soft}")
+
+
+def token() -> Check:
+    """Ray's authentication token: whether it exists and who may read it. Its content is not looked at."""
+    if os.environ.get("RAY_AUTH_MODE", "").lower() == "disabled":
+        what = "RAY_AUTH_MODE=disabled: anyone who reaches this Ray may run code in it"
+        return Check("tokens", WARN, what, "unset RAY_AUTH_MODE")
+    if "RAY_AUTH_TOKEN" in os.environ:
+        return Check("tokens", OK, "from RAY_AUTH_TOKEN")
+    place = Path(os.environ.get("RAY_AUTH_TOKEN_PATH") or Path.home() / ".ray" / "auth_token")
+    if not place.exists():
+        return Check("tokens", OK, "none yet: Ray makes one when it first starts")
+    mode = stat.S_IMODE(place.stat().st_mode)
+    if mode & 0o077:
+        return Check(
+            "tokens", WARN, f"{place} can be read by other users (mode {mode:04o})", f"chmod 600 {place}"
+        )
+    return Check("tokens", OK, f"{place}, readable by you only")
+
+
+def ray_starts() -> Check:
+    """Start Ray, run one task, stop it."""
+    begun = time.monotonic()
+    # Its own process: a Ray that hangs or dies must not take this one along.
+    process = subprocess.Popen(
+        [sys.executable, "-c", _RAY_PROBE], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
+    )
+    try:
+        _, errors = process.communicate(timeout=_RAY_TIMEOUT_S)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.communicate()
+        fix = "look at /tmp/ray/session_latest/logs; a firewall or proxy on localhost is the usual cause"
+        return Check("ray", FAIL, f"did not start within {_RAY_TIMEOUT_S} s", fix)
+    took = time.monotonic() - begun
+    if process.returncode:
+        last = [line for line in errors.splitlines() if line.strip()][-1:]
+        what = f"does not start: {''.join(last) or f'exit code {process.returncode}'}"
+        return Check("ray", FAIL, what, "run again with --debug, or look at /tmp/ray/session_latest/logs")
+    return Check("ray", OK, f"starts, runs a task and stops in {took:.1f} s")
+
+
+def cpu_quota() -> float | None:
+    """Cores that a container may use; None without a limit."""
+    try:
+        quota, period = Path("/sys/fs/cgroup/cpu.max").read_text().split()
+        return None if quota == "max" else int(quota) / int(period)
+    except (OSError, ValueError):
+        return None

@@ -1,0 +1,71 @@
+"""Faults of user code and of Ray, told in one message instead of a wall of traceback."""
+
+from __future__ import annotations
+
+import logging
+import re
+import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rayfish.errors import RayfishError, RunFailed
+
+if TYPE_CHECKING:
+    from rayfish.experiment import Experiment
+
+_FRAME = re.compile(r'File "(?P<file>[^"]+)", line (?P<line>\d+), in (?P<name>\S+)')
+_LIBRARY = ("site-packages", "dist-packages", "/lib/python3", "<frozen", "<string>")
+_logger = logging.getLogger(__name__)
+
+
+@contextmanager
+def explained(experiment: Experiment) -> Iterator[None]:
+    """Turns whatever the engine raises inside the block into a `RunFailed` that names the culprit.
+
+    The full traceback goes to the log (and to the screen with `--debug`).
+    """
+    try:
+        yield
+    except (RayfishError, KeyboardInterrupt):
+        raise
+    except Exception as error:
+        _logger.debug("fault", exc_info=error)
+        raise RunFailed(*explain(error, str(experiment.get("environment.env")))) from error
+
+
+def explain(error: BaseException, env: str) -> tuple[str, str]:
+    """What happened and the next step, for an exception out of the engine."""
+    culprit = user_frame(error)
+    text = root_message(error)
+    if culprit is None:
+        return f"training stopped: {text}", "the traceback is in the run's log.txt, or on screen with --debug"
+    file, line, name = culprit
+    where = f"{Path(file).name}:{line} in {name}"
+    hint = f"mend {file}:{line}"
+    if name in ("step", "reset", "__init__", "render"):
+        hint += f"; rayfish env check {env} tries the environment by itself"
+    return f"{text} ({where})", hint
+
+
+def user_frame(error: BaseException) -> tuple[str, int, str] | None:
+    """The innermost frame in the user's own code, also when it ran on a remote worker."""
+    frames = [(f.filename, f.lineno or 0, f.name) for f in traceback.extract_tb(error.__traceback__)]
+    # Ray carries a remote worker's traceback as text.
+    frames += [(m["file"], int(m["line"]), m["name"]) for m in _FRAME.finditer(str(error))]
+    package = str(Path(__file__).resolve().parent.parent)
+    own = [f for f in frames if not f[0].startswith(package) and not any(part in f[0] for part in _LIBRARY)]
+    own = [f for f in own if Path(f[0]).suffix == ".py" and f[2] != "<module>"]
+    return own[-1] if own else None
+
+
+def root_message(error: BaseException) -> str:
+    """`TypeName: message` of the exception that began it, in one line."""
+    cause = getattr(error, "cause", None)
+    if isinstance(cause, BaseException):
+        error = cause
+    lines = [line for line in str(error).strip().splitlines() if line.strip()]
+    message = lines[-1].strip() if lines else ""
+    name = type(error).__name__
+    return message if message.startswith(name) or re.match(r"^[\w.]+(Error|Exception): ", message) else f"{name}: {message}"

@@ -1,0 +1,103 @@
+"""What a line of worker output is: a Rayfish record, Ray's own chatter, or something printed.
+
+Workers write what is logged as one-line records (`encode`); everything else in their output is
+recognised by its shape. Ray's chatter is told apart because its level is the user's choice
+(`debugging.log_level`), while what users log and print always reaches them.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import re
+from dataclasses import dataclass
+
+MARK = "\x1erayfish|"
+"""Begins a record; the record separator occurs in no ordinary text."""
+
+HELLO = "HELLO"
+
+_RAY_LINE = re.compile(
+    r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3}\s+(DEBUG|INFO|WARNING|ERROR|CRITICAL) (\S+:\d+ -- .*)", re.DOTALL
+)
+_RAY_CORE_LINE = re.compile(r"\[\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3} ([DIWEFC]) \d+ \d+\] (.*)", re.DOTALL)
+_CORE_LEVELS = {"D": logging.DEBUG, "I": logging.INFO, "W": logging.WARNING}
+_WARNING_LINE = re.compile(r"(\S+\.py):\d+: (\w*Warning): ")
+_QUIET_WARNINGS = (
+    "DeprecationWarning",
+    "PendingDeprecationWarning",
+    "FutureWarning",
+    "RayDeprecationWarning",
+)
+_QUIET_RAY = re.compile(
+    r"deprecat|new API stack|gputil|[Tt]oken authentication is enabled|authentication token|"
+    r"RAY_ACCEL_ENV_VAR_OVERRIDE|Logger initialization failed|/dev/shm has only"
+)
+
+
+@dataclass(frozen=True)
+class Line:
+    """One thing that was said.
+
+    :param level: a level of the `logging` module
+    :param text: what was said; may span lines
+    :param ours: said by the user's code (or Rayfish), not by Ray
+    :param quiet: for the log file only (deprecations and banners nobody can act on)
+    """
+
+    level: int
+    text: str
+    ours: bool = True
+    quiet: bool = False
+
+
+def encode(level: str, worker: str, logger: str, text: str) -> str:
+    """A record as a line of its own; JSON keeps a message of several lines together."""
+    return f"{MARK}{level}|{worker}|{logger}|{json.dumps(text, ensure_ascii=False)}\n"
+
+
+def decode(line: str) -> tuple[str, str, str, str] | None:
+    """(level, worker, logger, text) of a record; None for any other line."""
+    if not line.startswith(MARK):
+        return None
+    parts = line[len(MARK) :].split("|", 3)
+    try:
+        return parts[0], parts[1], parts[2], json.loads(parts[3])
+    except (IndexError, json.JSONDecodeError):
+        return None
+
+
+def is_ray_logger(name: str) -> bool:
+    """Whether a logger belongs to Ray."""
+    return name == "ray" or name.startswith("ray.")
+
+
+def from_logger(level: int, logger: str, text: str) -> Line:
+    """What a logged message is, by the name of its logger."""
+    if logger == "py.warnings":
+        return _warning(text) or Line(level, text)
+    if is_ray_logger(logger):
+        return Line(level, text, ours=False, quiet=bool(_QUIET_RAY.search(text)))
+    return Line(level, text if logger == "root" else f"{logger}: {text}")
+
+
+def from_text(text: str) -> Line:
+    """What a printed line is, by its shape."""
+    found = _RAY_LINE.match(text)
+    if found:
+        level = logging.getLevelNamesMapping()[found[1]]
+        return Line(level, found[2], ours=False, quiet=bool(_QUIET_RAY.search(text)))
+    found = _RAY_CORE_LINE.match(text)
+    if found:
+        return Line(_CORE_LEVELS.get(found[1], logging.ERROR), found[2], ours=False)
+    return _warning(text) or Line(logging.INFO, text)
+
+
+def _warning(text: str) -> Line | None:
+    found = _WARNING_LINE.match(text)
+    if not found:
+        return None
+    from_ray = "/site-packages/ray/" in found[1]
+    quiet = found[2] in _QUIET_WARNINGS or (from_ray and bool(_QUIET_RAY.search(text)))
+    # `warnings` appends the line of code; the message alone says it better.
+    return Line(logging.WARNING, text.strip().split("\n")[0], ours=not from_ray, quiet=quiet)

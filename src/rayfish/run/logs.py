@@ -1,0 +1,314 @@
+"""What environments and callbacks log or print, on any process, reaches the console and `log.txt`.
+
+On a worker, `setup_worker` sends log messages as one-line records through the worker's stderr, which
+Ray carries to the driver. In the driver, `capture` takes the place of Ray's own printer, puts the
+worker's name and level back, and also takes in what the driver itself logs and prints.
+"""
+
+from __future__ import annotations
+
+import io
+import logging
+import os
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any, TextIO
+
+from rayfish.run import lines
+
+Sink = Callable[[str, str, str], None]
+"""Called with (level, who, text), from any thread."""
+
+DRIVER = "driver"
+_AUTOSCALER_EVENT = ":event_summary:"
+_RAY_LOGGERS = ("ray", "ray.rllib", "ray.tune", "ray.train", "ray.data")
+_QUIET_FOR_S, _DRAIN_AT_MOST_S = 0.3, 1.5
+
+
+def setup_worker(name: str, level: str = "WARN") -> None:
+    """Called on a worker before its environment is made: its messages go to the driver as records.
+
+    :param name: what the driver shows, such as "runner 2"; nothing is done for "driver"
+    :param level: `debugging.log_level`; DEBUG lets the user's debug messages through
+    """
+    if name == DRIVER:
+        return
+    # Both streams: they travel separately, and a print must find its worker's name known.
+    for stream in (1, 2):
+        os.write(stream, lines.encode(lines.HELLO, name, str(os.getpid()), "").encode())
+    root = logging.getLogger()
+    for handler in list(root.handlers):
+        if isinstance(handler, _RecordHandler):
+            root.removeHandler(handler)
+    root.addHandler(_RecordHandler(name))
+    root.setLevel(_user_level(level))
+    logging.captureWarnings(True)
+    for ray_logger in map(logging.getLogger, _RAY_LOGGERS):
+        ray_logger.handlers.clear()
+        ray_logger.propagate = True
+
+
+@contextmanager
+def capture(log_file: Path, sink: Sink, level: str = "WARN") -> Iterator[None]:
+    """While entered, everything logged or printed anywhere goes to `log_file`, and what matters to `sink`.
+
+    :param sink: shows (level, who, text) to the user
+    :param level: `debugging.log_level`: from which level on Ray's own messages are shown. What user
+        code logs is shown from INFO on, from DEBUG on if this is DEBUG
+    """
+    with ExitStack() as stack:
+        log = stack.enter_context(Path(log_file).open("a", encoding="utf-8", buffering=1))
+        router = _Router(log, sink, level)
+        stack.enter_context(_driver_logging(router, level))
+        stack.enter_context(_driver_streams(router))
+        stack.enter_context(_worker_output(router))
+        yield
+
+
+class _Router:
+    """Decides for each message whether it is for the user or for the file only."""
+
+    def __init__(self, log: TextIO, sink: Sink, level: str) -> None:
+        self._log = log
+        self._sink = sink
+        self._ray_level = _level(level)
+        self._user_level = _user_level(level)
+        self._lock = threading.RLock()
+        self._local = threading.local()
+        self._names: dict[tuple[Any, Any], str] = {}
+        self._hushed: set[tuple[Any, Any]] = set()
+        self.last_worker_message = 0.0
+
+    @property
+    def busy(self) -> bool:
+        """True on a thread that is delivering: what the sink itself prints must not come round again."""
+        return getattr(self._local, "busy", False)
+
+    def deliver(self, who: str, line: lines.Line) -> None:
+        """Write one message to the file, and show it if it is meant for the user."""
+        level = logging.getLevelName(line.level)
+        with self._lock:
+            if self._log.closed:
+                return
+            stamp = time.strftime("%Y-%m-%d %H:%M:%S")
+            body = line.text.replace("\n", "\n    ")
+            self._log.write(f"{stamp} {level:<8} {who} | {body}\n")
+        shown_from = self._user_level if line.ours else self._ray_level
+        if line.quiet or line.level < shown_from or self.busy:
+            return
+        self._local.busy = True
+        try:
+            self._sink(level, who, line.text)
+        finally:
+            self._local.busy = False
+
+    def worker_batch(self, data: Mapping[str, Any]) -> None:
+        """Take in a batch of lines of one worker, as Ray's log monitor sends them."""
+        self.last_worker_message = time.monotonic()
+        source = (data.get("ip"), data.get("pid"))
+        for text in data.get("lines") or ():
+            if source[1] == "autoscaler":
+                # A table of resources every few seconds; only its events say something.
+                event = str(text).partition(_AUTOSCALER_EVENT)[2]
+                if event:
+                    self.deliver("autoscaler", lines.Line(logging.INFO, event, ours=False))
+                continue
+            printed, mark, record = str(text).partition(lines.MARK)
+            if printed.strip() or not mark:
+                self._printed(source, data, printed)
+            if mark:
+                self._record(source, mark + record)
+
+    def close(self) -> None:
+        """Wait for what workers said last, while it is still coming in."""
+        if not self._names:
+            return
+        until = time.monotonic() + _DRAIN_AT_MOST_S
+        heard = max(self.last_worker_message, time.monotonic())
+        while time.monotonic() < min(until, heard + _QUIET_FOR_S):
+            time.sleep(0.05)
+            heard = max(heard, self.last_worker_message)
+
+    def _record(self, source: tuple[Any, Any], text: str) -> None:
+        found = lines.decode(text)
+        if found is None:
+            return
+        level, worker, logger, message = found
+        self._names[source] = worker
+        if level != lines.HELLO:
+            number = logging.getLevelNamesMapping().get(level, logging.INFO)
+            self.deliver(worker, lines.from_logger(number, logger, message))
+
+    def _printed(self, source: tuple[Any, Any], data: Mapping[str, Any], text: str) -> None:
+        line = lines.from_text(text.rstrip())
+        if data.get("pid") in ("raylet", "gcs_server"):
+            line = lines.Line(line.level, line.text, ours=False, quiet=line.quiet)
+        # The indented line of code under a hushed warning belongs to it.
+        if source in self._hushed and text.startswith("  "):
+            line = lines.Line(line.level, line.text, line.ours, quiet=True)
+        elif line.quiet:
+            self._hushed.add(source)
+        else:
+            self._hushed.discard(source)
+        if line.text:
+            self.deliver(self._name(source, data), line)
+
+    def _name(self, source: tuple[Any, Any], data: Mapping[str, Any]) -> str:
+        known = self._names.get(source)
+        return known or f"{data.get('actor_name') or data.get('task_name') or 'worker'} {data.get('pid')}"
+
+
+class _RecordHandler(logging.Handler):
+    """On a worker: each message becomes a record on stderr."""
+
+    def __init__(self, worker: str) -> None:
+        super().__init__()
+        self._worker = worker
+        self.setFormatter(logging.Formatter("%(message)s"))
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Write one record; straight to the file descriptor, whatever `sys.stderr` was made into."""
+        try:
+            line = lines.encode(record.levelname, self._worker, record.name, self.format(record))
+            os.write(2, line.encode("utf-8", "replace"))
+        except Exception:
+            self.handleError(record)
+
+
+class _DriverHandler(logging.Handler):
+    """In the driver: each message goes to the router."""
+
+    def __init__(self, router: _Router) -> None:
+        super().__init__()
+        self._router = router
+        self.setFormatter(logging.Formatter("%(message)s"))
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Deliver one message."""
+        try:
+            self._router.deliver(DRIVER, lines.from_logger(record.levelno, record.name, self.format(record)))
+        except Exception:
+            self.handleError(record)
+
+
+class _Tee(io.TextIOBase):
+    """Stands in for stdout or stderr: whole lines go to the router. `wrapped` is the real stream."""
+
+    def __init__(self, router: _Router, wrapped: TextIO) -> None:
+        self.wrapped = wrapped
+        self._router: _Router | None = router
+        self._part = ""
+        self._lock = threading.RLock()
+
+    @property
+    def encoding(self) -> str:  # type: ignore[override]
+        """The real stream's encoding."""
+        return self.wrapped.encoding
+
+    def write(self, text: str) -> int:
+        """Take in text; lines are delivered when they are complete."""
+        router = self._router
+        if router is None or router.busy:
+            return self.wrapped.write(text)
+        with self._lock:
+            *whole, self._part = (self._part + text).split("\n")
+        for raw in whole:
+            # A progress bar redraws itself after "\r": its last state is the line.
+            line = raw.rstrip("\r").rpartition("\r")[2]
+            if line.strip():
+                router.deliver(DRIVER, lines.from_text(line))
+        return len(text)
+
+    def flush(self) -> None:
+        """Flush the real stream; an unfinished line waits for its end."""
+        self.wrapped.flush()
+
+    def fileno(self) -> int:
+        """The real stream's descriptor, for libraries that ask."""
+        return self.wrapped.fileno()
+
+    def isatty(self) -> bool:
+        """Whether the real stream is a terminal."""
+        return self.wrapped.isatty()
+
+    def writable(self) -> bool:
+        """Always."""
+        return True
+
+    def end(self) -> None:
+        """Deliver the unfinished line; later writes (handlers keep the stream) pass straight through."""
+        if self._part:
+            self.write("\n")
+        self._router = None
+
+
+@contextmanager
+def _driver_logging(router: _Router, level: str) -> Iterator[None]:
+    root = logging.getLogger()
+    handler = _DriverHandler(router)
+    kept = [
+        (logger, list(logger.handlers), logger.propagate) for logger in map(logging.getLogger, _RAY_LOGGERS)
+    ]
+    kept_root, kept_level = list(root.handlers), root.level
+    # Handlers that write to the terminal would tear the live display; files and others stay.
+    root.handlers = [h for h in kept_root if type(h) is not logging.StreamHandler]
+    root.addHandler(handler)
+    root.setLevel(_user_level(level))
+    for logger, _, _ in kept:
+        logger.handlers.clear()
+        logger.propagate = True
+    logging.captureWarnings(True)
+    try:
+        yield
+    finally:
+        logging.captureWarnings(False)
+        root.handlers, root.level = kept_root, kept_level
+        for logger, handlers, propagate in kept:
+            logger.handlers[:] = handlers or logger.handlers
+            logger.propagate = propagate
+
+
+@contextmanager
+def _driver_streams(router: _Router) -> Iterator[None]:
+    out, err = sys.stdout, sys.stderr
+    tees = _Tee(router, out), _Tee(router, err)
+    sys.stdout, sys.stderr = tees
+    try:
+        yield
+    finally:
+        for tee in tees:
+            tee.end()
+        sys.stdout, sys.stderr = out, err
+
+
+@contextmanager
+def _worker_output(router: _Router) -> Iterator[None]:
+    """Take the place of Ray's printer, before or after `ray.init`, and leave other listeners alone."""
+    from ray._private import ray_logging
+
+    dispatcher = ray_logging.global_worker_stdstream_dispatcher
+
+    def emit(data: Mapping[str, Any]) -> None:
+        router.worker_batch(data)
+        for name, handle in list(dispatcher.handlers):
+            if name != "ray_print_logs":
+                handle(data)
+
+    dispatcher.emit = emit
+    try:
+        yield
+        router.close()
+    finally:
+        del dispatcher.emit
+
+
+def _level(name: str) -> int:
+    return logging.getLevelNamesMapping().get(str(name).upper(), logging.WARNING)
+
+
+def _user_level(name: str) -> int:
+    return logging.DEBUG if _level(name) <= logging.DEBUG else logging.INFO

@@ -1,0 +1,225 @@
+"""The saved policy: `policy/policy.json` and one safetensors file per policy.
+
+    policy/
+      policy.json                  layout, algorithm, agents' mapping; per policy: spaces, model, actions
+      <policy>.safetensors         weights, and the means and spreads of the observation normaliser
+
+Written beside RLlib's own tree in every checkpoint; reading it needs torch but neither Ray nor
+pickle. A policy whose network is not Rayfish's (kind "rllib") keeps its weights in RLlib's tree.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
+
+import gymnasium as gym
+import numpy as np
+
+from rayfish.errors import CheckpointError, ModelError
+from rayfish.models.space_json import from_json, to_json
+
+if TYPE_CHECKING:
+    import torch
+
+LAYOUT = 1
+_NORMALISER = "normaliser"
+_ANOTHER = "use another checkpoint of the run"
+
+
+@dataclass(frozen=True)
+class SavedPolicy:
+    """One policy as it lies on disk.
+
+    :param kind: "native" (a Rayfish network) or "rllib" (an RLModule of its own)
+    :param model: the whole model section, with what the algorithm adds to it
+    :param normaliser: per leaf its path, mean, std and clip; empty without normalisation
+    """
+
+    name: str
+    kind: str
+    observation_space: gym.Space
+    action_space: gym.Space
+    model: dict[str, Any]
+    normalize_actions: bool
+    clip_actions: bool
+    normaliser: list[dict[str, Any]] = field(default_factory=list)
+    weights: dict[str, torch.Tensor] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class SavedPolicies:
+    """Everything in a `policy/` folder.
+
+    :param mapping: agent-id glob -> policy
+    :param mapping_function: import path of a function (agent_id) -> policy, when there is one
+    :param paths: folders where the user's code lay when the policy was saved
+    """
+
+    folder: Path
+    algo: str
+    policies: dict[str, SavedPolicy]
+    mapping: dict[str, str]
+    mapping_function: str | None
+    paths: list[str]
+
+
+def save_policy(
+    folder: Path,
+    *,
+    modules: Mapping[str, Any],
+    algo: str,
+    normaliser: Mapping[str, Any] | None = None,
+    normalize_actions: bool = True,
+    clip_actions: bool = False,
+    mapping: Mapping[str, str] | None = None,
+    mapping_function: str | None = None,
+    paths: Sequence[str] = (),
+) -> Path:
+    """Writes the policies of a training run so that `load` can act with them alone.
+
+    :param modules: policy id -> its RLModule (the learner's, or an env runner's)
+    :param algo: the algorithm's name
+    :param normaliser: policy id -> `{"leaves": [{"path", "mean", "std", "clip"}]}`
+    :param normalize_actions: Box actions leave the network as -1..1 and are scaled to the bounds
+    :param clip_actions: Box actions are clipped to the bounds (only without `normalize_actions`)
+    :param mapping: agent-id glob -> policy id, for several agents
+    :param mapping_function: import path of a function that maps an agent to its policy
+    :param paths: folders of the user's code
+    :returns: the folder
+    """
+    from safetensors.torch import save_file
+
+    folder.mkdir(parents=True, exist_ok=True)
+    described = {}
+    for name, wrapped in modules.items():
+        module = wrapped.unwrapped() if hasattr(wrapped, "unwrapped") else wrapped
+        native = hasattr(module, "network_state")
+        leaves = (normaliser or {}).get(name, {}).get("leaves", [])
+        tensors = dict(module.network_state()) if native else {}
+        tensors |= _normaliser_tensors(leaves)
+        save_file({key: _plain(value) for key, value in tensors.items()}, folder / _file(name))
+        described[name] = {
+            "kind": "native" if native else "rllib",
+            "observation_space": _space(module.observation_space, native),
+            "action_space": _space(module.action_space, native),
+            "model": _jsonable(dict(module.model_config or {})) if native else {},
+            "normalize_actions": normalize_actions,
+            "clip_actions": clip_actions,
+            "normaliser": [{"path": list(leaf["path"]), "clip": float(leaf["clip"])} for leaf in leaves],
+        }
+    data = {
+        "layout": LAYOUT,
+        "algo": algo,
+        "mapping": dict(mapping or {}),
+        "mapping_function": mapping_function,
+        "paths": [str(path) for path in paths],
+        "policies": described,
+    }
+    text = json.dumps(data, indent=2, allow_nan=False)
+    (folder / "policy.json").write_text(text + "\n", encoding="utf-8")
+    return folder
+
+
+def read_policies(folder: Path) -> SavedPolicies:
+    """What `save_policy` wrote.
+
+    :raises CheckpointError: incomplete, damaged, or made by a newer Rayfish
+    """
+    from safetensors import SafetensorError
+    from safetensors.torch import load_file
+
+    file = folder / "policy.json"
+    try:
+        data = json.loads(file.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise CheckpointError(f"{folder.parent} holds no saved policy: {file} is missing", _ANOTHER) from None
+    except (OSError, ValueError) as error:
+        raise CheckpointError(f"{file} cannot be read: {error}", _ANOTHER) from error
+    if data.get("layout", 0) > LAYOUT:
+        raise CheckpointError(
+            f"{file} has layout {data['layout']}, this Rayfish reads up to {LAYOUT}",
+            "install a newer Rayfish: pip install --upgrade rayfish",
+        )
+    policies = {}
+    for name, entry in data["policies"].items():
+        try:
+            tensors = load_file(folder / _file(name))
+        except (OSError, SafetensorError) as error:
+            raise CheckpointError(
+                f"the weights {folder / _file(name)} cannot be read: {error}",
+                _ANOTHER,
+            ) from error
+        policies[name] = _read_policy(name, entry, tensors)
+    paths = [str(path) for path in data.get("paths", [])]
+    return SavedPolicies(folder, data["algo"], policies, data["mapping"], data["mapping_function"], paths)
+
+
+def _read_policy(name: str, entry: dict[str, Any], tensors: dict[str, torch.Tensor]) -> SavedPolicy:
+    leaves = [
+        {
+            "path": leaf["path"],
+            "clip": leaf["clip"],
+            "mean": tensors[f"{_NORMALISER}/{index}/mean"].numpy(),
+            "std": tensors[f"{_NORMALISER}/{index}/std"].numpy(),
+        }
+        for index, leaf in enumerate(entry["normaliser"])
+    ]
+    return SavedPolicy(
+        name=name,
+        kind=entry["kind"],
+        observation_space=from_json(entry["observation_space"]) if entry["observation_space"] else None,
+        action_space=from_json(entry["action_space"]) if entry["action_space"] else None,
+        model=entry["model"],
+        normalize_actions=entry["normalize_actions"],
+        clip_actions=entry["clip_actions"],
+        normaliser=leaves,
+        weights={key: value for key, value in tensors.items() if not key.startswith(f"{_NORMALISER}/")},
+    )
+
+
+def _normaliser_tensors(leaves: Sequence[Mapping[str, Any]]) -> dict[str, torch.Tensor]:
+    import torch
+
+    return {
+        f"{_NORMALISER}/{index}/{part}": torch.as_tensor(np.asarray(leaf[part], dtype=np.float64))
+        for index, leaf in enumerate(leaves)
+        for part in ("mean", "std")
+    }
+
+
+def _space(space: gym.Space, native: bool) -> dict[str, Any] | None:
+    """JSON of a space; an RLModule of the user's may have one that only RLlib's tree can hold."""
+    try:
+        return to_json(space)
+    except ModelError:
+        if native:
+            raise
+        return None
+
+
+def _file(policy: str) -> str:
+    """File name of a policy; ids may hold signs that a file name may not."""
+    return f"{quote(policy, safe='')}.safetensors"
+
+
+def _plain(tensor: torch.Tensor) -> torch.Tensor:
+    # A copy: safetensors refuses tensors that share memory.
+    return tensor.detach().cpu().contiguous().clone()
+
+
+def _jsonable(value: Any) -> Any:
+    """Numbers, text, lists and dicts as they are; anything else as text, for the reader's eye."""
+    if isinstance(value, Mapping):
+        return {str(key): _jsonable(part) for key, part in value.items()}
+    if isinstance(value, list | tuple):
+        return [_jsonable(part) for part in value]
+    if isinstance(value, np.generic):
+        return _jsonable(value.item())
+    if isinstance(value, float) and not np.isfinite(value):
+        return str(value)
+    return value if isinstance(value, bool | int | float | str | type(None)) else str(value)

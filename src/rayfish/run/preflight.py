@@ -1,0 +1,195 @@
+"""Everything that can be known to be wrong before any compute, reported at once.
+
+Each stage judges what it knows (keys, environment, model, spaces); this file adds what needs
+several of them together, such as resources, and can shrink a request to the machine (`--fit`).
+Imports neither torch nor RLlib.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import math
+from typing import Any
+
+from rayfish.algorithm import signatures
+from rayfish.envs import build as envs
+from rayfish.errors import ConfigError, Problem
+from rayfish.experiment import Experiment
+from rayfish.metrics.stop import StopConditions
+from rayfish.models import check as models
+from rayfish.run.engine import RayOptions, offered
+
+_OFFLINE = ("BC", "MARWIL", "CQL", "IQL")
+
+
+def check(experiment: Experiment, options: RayOptions | None = None) -> list[Problem]:
+    """All problems of an experiment on this machine; empty when it can run."""
+    return inspect(experiment, options)[0]
+
+
+def inspect(
+    experiment: Experiment, options: RayOptions | None = None
+) -> tuple[list[Problem], envs.EnvInfo | None]:
+    """All problems, and what the environment is when it could be made."""
+    problems = signatures.problems(experiment)
+    problems += StopConditions(experiment.section("stop_conditions")).problems
+    problems += resource_problems(experiment, options or RayOptions())
+    env_problems, info = envs.problems(experiment)
+    problems += env_problems
+    if info is not None:
+        problems += _space_problems(experiment, info)
+    problems += _offline_problems(experiment)
+    return problems, info
+
+
+def require(experiment: Experiment, options: RayOptions | None = None) -> envs.EnvInfo:
+    """The environment's description, or `ConfigError` with every problem."""
+    problems, info = inspect(experiment, options)
+    if problems or info is None:
+        raise ConfigError(problems)
+    return info
+
+
+def _space_problems(experiment: Experiment, info: envs.EnvInfo) -> list[Problem]:
+    """Spaces the algorithm or the model cannot take, each said once though agents share it."""
+    found: dict[str, Problem] = {}
+    model = experiment.get("training.model") or {}
+    name = str(experiment.get("algo.name"))
+    for agent, space in info.observation_spaces.items():
+        for problem in models.problems(model, space, info.action_spaces[agent], name, experiment.paths):
+            found.setdefault(problem.what, problem)
+    return list(found.values()) + (_mapping_problems(experiment, info) if info.kind == "multi" else [])
+
+
+def _mapping_problems(experiment: Experiment, info: envs.EnvInfo) -> list[Problem]:
+    """Agents that would share a policy although their spaces differ; policies nobody uses."""
+    if experiment.get("multi_agent.policy_mapping_fn"):
+        return []
+    mapping = experiment.get("multi_agent.mapping") or {}
+    named = experiment.get("multi_agent.policies") or sorted(set(mapping.values()))
+    problems = [
+        Problem("multi_agent.mapping", f"{glob!r} is mapped to {policy!r}, which is not in multi_agent.policies")
+        for glob, policy in mapping.items()
+        if named and policy not in named
+    ]
+    members: dict[str, list[Any]] = {}
+    for agent in info.agents:
+        fitting = [policy for glob, policy in mapping.items() if fnmatch.fnmatchcase(str(agent), glob)]
+        own = str(agent) if str(agent) in named else next(iter(named), "default_policy")
+        members.setdefault(fitting[0] if fitting else own, []).append(agent)
+    for policy, agents in members.items():
+        spaces = {(str(info.observation_spaces[a]), str(info.action_spaces[a])) for a in agents}
+        if len(spaces) > 1:
+            example = ", ".join(f"{agent}: {agent}" for agent in agents[:2])
+            problems.append(
+                Problem(
+                    "multi_agent.mapping",
+                    f"agents {', '.join(map(str, agents))} share policy {policy!r}, but their spaces differ",
+                    f"give each its own policy, for example multi_agent.mapping={{{example}}}",
+                )
+            )
+    return problems
+
+
+def _offline_problems(experiment: Experiment) -> list[Problem]:
+    name = experiment.get("algo.name")
+    if name in _OFFLINE and not experiment.get("offline_data.input_"):
+        return [
+            Problem(
+                "offline_data.input_",
+                f"{name} learns from recorded data, and none is named",
+                "set offline_data.input_ to a folder of recorded episodes",
+            )
+        ]
+    return []
+
+
+def needs(experiment: Experiment) -> tuple[dict[str, float], dict[str, float]]:
+    """CPUs and GPUs asked for, by who asks (in the words the message uses)."""
+
+    def number(key: str, default: float = 0) -> float:
+        value = experiment.get(key)
+        return default if value is None else float(value)
+
+    runners, learners = number("rollouts.num_env_runners"), number("learners.num_learners")
+    evaluators = number("evaluation.evaluation_num_env_runners") if experiment.get("evaluation.evaluation_interval") else 0
+    per_runner, runner_gpus = number("rollouts.num_cpus_per_env_runner", 1), number("rollouts.num_gpus_per_env_runner")
+    per_learner = experiment.get("learners.num_cpus_per_learner")
+    learner_cpus = 1.0 if per_learner in (None, "auto") else float(per_learner)
+    cpus = {
+        f"{runners:g} env runner{'s' if runners != 1 else ''}": runners * per_runner,
+        f"{evaluators:g} evaluation runner{'s' if evaluators != 1 else ''}": evaluators * per_runner,
+        f"{learners:g} learner{'s' if learners != 1 else ''}": learners * learner_cpus,
+        "1 driver": number("resources.num_cpus_for_main_process", 1),
+    }
+    gpus = {
+        f"{runners:g} env runners": runners * runner_gpus,
+        f"{max(learners, 1):g} learner{'s' if learners > 1 else ''}": max(
+            max(learners, 1) * number("learners.num_gpus_per_learner"), number("resources.num_gpus")
+        ),
+    }
+    return {k: v for k, v in cpus.items() if v}, {k: v for k, v in gpus.items() if v}
+
+
+def resource_problems(experiment: Experiment, options: RayOptions) -> list[Problem]:
+    """What is asked for beyond what there is, with the arithmetic and the setting that fits."""
+    try:
+        cpus, gpus = needs(experiment)
+    except (TypeError, ValueError):
+        return []  # a wrong type, which the key check names
+    have_cpus, have_gpus = offered(options)
+    where = f"the cluster at {options.address}" if options.address else "this machine"
+    problems = []
+    if sum(cpus.values()) > have_cpus:
+        fitting = fitting_runners(experiment, have_cpus)
+        problems.append(
+            Problem(
+                "resources",
+                f"asks for {sum(cpus.values()):g} CPUs: {' + '.join(cpus)}; {where} has {have_cpus:g}",
+                f"set rollouts.num_env_runners={fitting}, or --fit"
+                + (", or --ray-num-cpus to oversubscribe" if not options.address else ""),
+                experiment.origins.get("rollouts.num_env_runners", ""),
+            )
+        )
+    if sum(gpus.values()) > have_gpus:
+        problems.append(
+            Problem(
+                "resources",
+                f"asks for {sum(gpus.values()):g} GPUs: {' + '.join(gpus)}; {where} has {have_gpus:g}",
+                "set learners.num_gpus_per_learner=0 and resources.num_gpus=0, or --fit",
+                experiment.origins.get("learners.num_gpus_per_learner", "")
+                or experiment.origins.get("resources.num_gpus", ""),
+            )
+        )
+    return problems
+
+
+def fitting_runners(experiment: Experiment, cpus: float) -> int:
+    """The most env runners that fit beside everything else; 0 samples in the driver."""
+    asked, _ = needs(experiment)
+    others = sum(v for k, v in asked.items() if "env runner" not in k)
+    each = experiment.get("rollouts.num_cpus_per_env_runner")
+    return max(0, math.floor((cpus - others) / (1 if each is None else max(float(each), 1e-9))))
+
+
+def fit(experiment: Experiment, options: RayOptions) -> tuple[Experiment, list[str]]:
+    """The experiment shrunk to what there is, and a line for each thing that was changed."""
+    have_cpus, have_gpus = offered(options)
+    changes: dict[str, Any] = {}
+    _, gpus = needs(experiment)
+    if sum(gpus.values()) > have_gpus:
+        for key in ("learners.num_gpus_per_learner", "rollouts.num_gpus_per_env_runner", "resources.num_gpus"):
+            if experiment.get(key):
+                changes[key] = 0
+    changed = experiment.with_values(changes, "--fit") if changes else experiment
+    for key in ("evaluation.evaluation_num_env_runners", "learners.num_learners"):
+        if sum(needs(changed)[0].values()) > have_cpus and fitting_runners(changed, have_cpus) == 0 and changed.get(key):
+            changed = changed.with_values({key: 0}, "--fit")
+    if sum(needs(changed)[0].values()) > have_cpus:
+        runners = fitting_runners(changed, have_cpus)
+        changed = changed.with_values({"rollouts.num_env_runners": runners}, "--fit")
+    notes = [
+        f"--fit: {key} {experiment.get(key)} -> {changed.get(key)}"
+        for key in sorted(k for k, origin in changed.origins.items() if origin == "--fit")
+    ]
+    return changed, notes

@@ -1,0 +1,68 @@
+"""Several runs in turn (`--multirun`, `--seeds`): one Ray, one table at the end."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from rayfish.errors import ConfigError, RayfishError
+from rayfish.experiment import Experiment
+from rayfish.metrics.stats import bootstrap_ci
+from rayfish.run import preflight
+from rayfish.run.engine import RayOptions, running_ray
+from rayfish.run.train import train
+
+
+def several(
+    experiments: list[tuple[tuple[str, ...], Experiment]], options: RayOptions, common: dict[str, Any]
+) -> int:
+    """Trains each experiment; a failing one is one failing one. Gives how many failed."""
+    if not common.get("fit"):
+        problems = {str(p): p for _, experiment in experiments for p in preflight.check(experiment, options)}
+        if problems:  # all of them before the first run, not an hour later
+            raise ConfigError(list(problems.values()))
+    console = Console()
+    rows: list[tuple[str, Path | None, str]] = []
+    paths = tuple(dict.fromkeys(path for _, experiment in experiments for path in experiment.paths))
+    shared = set(experiments[0][0]).intersection(*(words for words, _ in experiments))
+    with running_ray(options, paths):
+        for number, (words, experiment) in enumerate(experiments, 1):
+            label = " ".join(word for word in words if word not in shared) or "as it is"
+            console.rule(f"run {number} of {len(experiments)}: {label}", style="dim")
+            try:
+                rows.append((label, train(experiment, ray_options=options, **common), ""))
+            except RayfishError as error:
+                console.print(f"[red]failed:[/red] {error}", highlight=False)
+                rows.append((label, None, error.what.splitlines()[0]))
+    console.print(_table(rows))
+    return sum(1 for _, path, _ in rows if path is None)
+
+
+def _table(rows: list[tuple[str, Path | None, str]]) -> Table:
+    table = Table(title="All runs", title_justify="left")
+    for column in ("settings", "return", "env steps", "time", "run"):
+        table.add_column(column, justify="right" if column in ("return", "env steps", "time") else "left")
+    finals = []
+    for label, path, fault in rows:
+        if path is None:
+            table.add_row(label, "", "", "", f"[red]failed: {fault}[/red]")
+            continue
+        lines = (path / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
+        last = json.loads(lines[-1]) if lines else {}
+        value = last.get("rollout/return_mean")
+        finals += [value] if value is not None else []
+        table.add_row(
+            label,
+            "" if value is None else f"{value:.1f}",
+            f"{last.get('run/env_steps', 0):,.0f}",
+            f"{last.get('time/total_s', 0):.0f} s",
+            str(path),
+        )
+    if len(finals) > 1:
+        mean, low, high = bootstrap_ci(finals, seed=0)
+        table.caption = f"mean return {mean:.1f}, 95 % interval {low:.1f} to {high:.1f} over {len(finals)} runs"
+    return table

@@ -1,0 +1,205 @@
+"""One run from start to end: the training loop, with everything people expect around it."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+from rayfish.errors import RayfishError
+from rayfish.experiment import Experiment
+from rayfish.metrics.console import open_console
+from rayfish.metrics.sinks import open_sinks
+from rayfish.metrics.stop import StopConditions
+from rayfish.metrics.system import SystemUsage
+from rayfish.run import preflight
+from rayfish.run.checkpoint import Checkpoints
+from rayfish.run.directory import RunDirectory, find_run
+from rayfish.run.engine import RayOptions
+from rayfish.run.logs import capture
+from rayfish.run.signals import Interrupts
+from rayfish.run.trainer import Trainer, as_experiment, name_of, root_of
+
+COUNTERS = ("run/iteration", "run/env_steps", "run/episodes")
+
+
+def train(
+    experiment: Experiment | str | None = None,
+    *overrides: str,
+    resume: str | Path | None = None,
+    env: Any = None,
+    config_dir: str | Path | None = None,
+    fit: bool = False,
+    plain: bool | None = None,
+    command: str | None = None,
+    ray_options: RayOptions | None = None,
+) -> Path:
+    """Trains an experiment until a stop condition holds; gives the run's folder.
+
+    :param experiment: an `Experiment`, or the name of a preset or file
+    :param overrides: `key=value` words, as on the command line
+    :param resume: a run to continue (path, name, id or `last`) in place of starting a new one
+    :param env: an environment class or creator function, in place of `environment.env`
+    :param config_dir: a folder with the user's own Hydra groups
+    :param fit: shrink what is asked for to what the machine has, and say what was changed
+    :param plain: plain lines in place of the live display; None decides by the terminal
+    :param command: what the user typed, kept in the run's `command.txt`
+    :param ray_options: how to start Ray
+    """
+    options = ray_options or RayOptions()
+    if resume is not None:
+        directory = RunDirectory.open(find_run(str(resume)))
+        experiment = Experiment.load(directory.config_file).with_overrides(overrides)
+    else:
+        directory = None
+        experiment = as_experiment(experiment, *overrides, env=env, config_dir=config_dir)
+    notes = list(experiment.notes)
+    if fit:
+        experiment, changes = preflight.fit(experiment, options)
+        notes += changes
+    preflight.require(experiment, options)
+    if directory is None:
+        directory = RunDirectory.create(
+            experiment, root_of(experiment), name_of(experiment), command or " ".join(sys.argv)
+        )
+    with Run(experiment, directory, options, plain=plain, notes=notes, resumed=resume is not None) as run:
+        while not run.over:
+            run.iterate()
+        run.finish()
+    return directory.path
+
+
+class Run:
+    """One run held open: its parts, one iteration of its loop, and its end whatever happens.
+
+    :param experiment: what to train, checked already
+    :param directory: where everything is written
+    :param notes: lines for the user to see first
+    :param resumed: go on from the last checkpoint in `directory`
+    """
+
+    def __init__(
+        self,
+        experiment: Experiment,
+        directory: RunDirectory,
+        options: RayOptions,
+        *,
+        plain: bool | None = None,
+        notes: Sequence[str] = (),
+        resumed: bool = False,
+    ) -> None:
+        self.experiment = experiment
+        self.directory = directory
+        self.over = ""
+        self.stop = StopConditions(experiment.section("stop_conditions"))
+        self.checkpoints = Checkpoints(directory.checkpoints, experiment.section("checkpoint"))
+        self.usage = SystemUsage() if experiment.get("debugging.log_sys_usage") else None
+        self._options = options
+        self._plain = plain
+        self._notes = notes
+        self._resumed = resumed
+        self._written = 0.0
+        self._open = ExitStack()
+
+    def __enter__(self) -> Run:
+        try:
+            self._start()
+        except BaseException as error:
+            self._failed(error)
+            raise
+        return self
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if error is not None:
+            self._failed(error)
+        self._open.close()
+
+    def iterate(self) -> None:
+        """One turn of the loop: train, write, show, save; `over` says why there is no next one."""
+        metrics = self.trainer.step()
+        if self.usage is not None:
+            metrics.update(self.usage.read())
+        self.sinks.write(metrics)
+        self.console.update(metrics)
+        if self.checkpoints.due(self.trainer.iteration):
+            self._save()
+        self._record()
+        self.over = self.interrupts.requested or self.stop.reached(metrics) or ""
+
+    def finish(self) -> None:
+        """The last checkpoint, the final status, and what the user can do now."""
+        status = "stopped" if self.interrupts.requested else "done"
+        wanted = self.checkpoints.at_end or self.interrupts.requested
+        if wanted and self.trainer.iteration and not self.checkpoints.saved(self.trainer.iteration):
+            self._save()
+        self._record(at_once=True)
+        self.directory.finish(status, self.over)
+        self.console.finish(status, self.over)
+
+    def _start(self) -> None:
+        folder = self.directory.path
+        level = str(self.experiment.get("debugging.log_level", "WARN"))
+        self.console = self._open.enter_context(
+            open_console(_title(self.experiment), self.stop, folder, plain=self._plain)
+        )
+        self._open.enter_context(capture(self.directory.log_file, self.console.log, level))
+        self.interrupts = self._open.enter_context(Interrupts(self.console.note))
+        for note in self._notes:
+            self.console.note(note)
+        if self._resumed:
+            self.directory.reopen()
+            self.experiment.save(self.directory.config_file)
+        self.directory.update(runner={"used": "rllib", "why": "RLlib's env runners step the environments"})
+        self.console.status("starting Ray and building the algorithm")
+        self.trainer = self._open.enter_context(Trainer(self.experiment, ray_options=self._options))
+        resume_at = self._restore() if self._resumed else None
+        self.sinks = self._open.enter_context(open_sinks(folder, self.experiment, resume_at=resume_at))
+        if self.trainer.metrics:
+            self.over = self.stop.reached(self.trainer.metrics) or ""
+
+    def _save(self) -> None:
+        self.console.saved(self.checkpoints.save(self.trainer))
+        self._record(at_once=True)
+
+    def _record(self, *, at_once: bool = False) -> None:
+        """Keeps run.json near the truth; a fast run writes it once a second, not a thousand times."""
+        if not at_once and time.monotonic() - self._written < 1.0:
+            return
+        self._written = time.monotonic()
+        metrics = self.trainer.metrics
+        self.directory.update(
+            counters={key: metrics[key] for key in COUNTERS if key in metrics},
+            best=self.checkpoints.best,
+            times={"training_s": metrics.get("time/total_s", 0.0)},
+        )
+
+    def _restore(self) -> int:
+        """Back to the last checkpoint; gives the iteration that metrics roll back to."""
+        last = self.checkpoints.folder / "last"
+        if not last.exists():
+            self.console.note("this run ended before its first checkpoint: starting it from the beginning")
+            return 0
+        path = last.resolve()
+        self.trainer.restore(path)
+        self.checkpoints.last = path
+        self.checkpoints.best = self.directory.info.get("best")
+        self.checkpoints.drop_after(self.trainer.iteration)
+        self.console.note(f"resumed at iteration {self.trainer.iteration}")
+        return self.trainer.iteration
+
+    def _failed(self, error: BaseException) -> None:
+        """A failed run keeps what it finished; only its status says that it failed."""
+        if isinstance(error, KeyboardInterrupt):
+            self.directory.finish("stopped", "stopped at once by a second signal")
+        else:
+            what = error.what if isinstance(error, RayfishError) else f"{type(error).__name__}: {error}"
+            self.directory.finish("failed", what)
+        self._open.close()
+
+
+def _title(experiment: Experiment) -> str:
+    env = getattr(experiment.env, "__name__", None) or experiment.get("environment.env")
+    return f"{experiment.get('algo.name')} on {env}"

@@ -1,0 +1,227 @@
+"""`Trainer`: an experiment held open, one iteration at a time, for notebooks and for `run/train`.
+
+    with rayfish.Trainer("cartpole", "training.lr=3e-4") as trainer:
+        for _ in range(10):
+            metrics = trainer.step()
+        checkpoint = trainer.save()
+        print(trainer.evaluate())
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from contextlib import ExitStack
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rayfish.errors import RayfishError
+from rayfish.experiment import Experiment
+from rayfish.metrics.collect import Collector
+from rayfish.run import checkpoint, preflight
+from rayfish.run.engine import RayOptions, running_ray
+from rayfish.run.faults import explained
+from rayfish.run.logs import setup_worker
+
+if TYPE_CHECKING:
+    from ray.rllib.algorithms.algorithm import Algorithm
+    from ray.rllib.algorithms.algorithm_config import AlgorithmConfig
+
+
+class Trainer:
+    """One algorithm being trained; a context manager, or call `close()` yourself.
+
+    :param experiment: an `Experiment`, or the name of a preset or file
+    :param overrides: `key=value` words, as on the command line
+    :param env: an environment class or creator function defined in Python (a notebook's, say),
+        in place of `environment.env`
+    :param config_dir: a folder with the user's own Hydra groups
+    :param ray_options: how to start Ray; a Ray that is already running is used as it is
+    """
+
+    def __init__(
+        self,
+        experiment: Experiment | str | None = None,
+        *overrides: str,
+        env: Any = None,
+        config_dir: str | Path | None = None,
+        ray_options: RayOptions | None = None,
+    ) -> None:
+        self.experiment = as_experiment(experiment, *overrides, env=env, config_dir=config_dir)
+        options = ray_options or RayOptions()
+        self.info = preflight.require(self.experiment, options)
+        self.collector = self._collector()
+        self.metrics: dict[str, float] = {}
+        self.result: dict[str, Any] = {}
+        self._algorithm: Algorithm | None = None
+        self._open = ExitStack()
+        self._open.enter_context(running_ray(options, self.experiment.paths))
+        try:
+            self.config = self._build_config()
+            self._algorithm = self._build()
+            if self.experiment.get("algo.checkpoint_path"):
+                self._warm_start(self.experiment.get("algo.checkpoint_path"))
+        except BaseException:
+            self.close()
+            raise
+
+    def __enter__(self) -> Trainer:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+    @property
+    def algorithm(self) -> Algorithm:
+        """The RLlib algorithm itself, for everything Rayfish has no word for."""
+        if self._algorithm is None:
+            raise RayfishError("this Trainer is closed", "make a new one: rayfish.Trainer(experiment)")
+        return self._algorithm
+
+    @property
+    def iteration(self) -> int:
+        """Iterations done so far, over all sessions of the run."""
+        return int(self.metrics.get("run/iteration", 0))
+
+    def step(self) -> dict[str, float]:
+        """One training iteration; gives the flat metrics (RLlib's own result is in `.result`)."""
+        with explained(self.experiment):
+            self.result = self.algorithm.train()
+        self.metrics = self.collector.update(self.result, time.monotonic())
+        return self.metrics
+
+    def save(self, folder: str | Path | None = None) -> Path:
+        """Writes a checkpoint and gives its folder; without a name, into a new run folder."""
+        if folder is None:
+            folder = self._own_folder() / "checkpoints" / f"{self.iteration:06d}"
+        return checkpoint.write(Path(folder), self)
+
+    def restore(self, folder: str | Path) -> None:
+        """Continues from a checkpoint (a folder, a run, or `last`), on a freshly built algorithm."""
+        from rayfish.run.directory import find_checkpoint
+
+        path = find_checkpoint(str(folder))
+        header = checkpoint.read_header(path)
+        checkpoint.require_same_ray(path, header)
+        if header["algo"] != self.experiment.get("algo.name"):
+            raise RayfishError(
+                f"{path} holds {header['algo']}; this experiment trains {self.experiment.get('algo.name')}",
+                f"set algo.name={header['algo']}",
+            )
+        if self.collector.iteration:
+            self.algorithm.stop()
+            self._algorithm = self._build()
+        with explained(self.experiment):
+            self.algorithm.restore_from_path(str((path / "algorithm").resolve()))
+        self.collector = self._collector()
+        self.collector.load_state(header["collector"])
+        self.metrics = dict(header["metrics"])
+
+    def evaluate(self) -> dict[str, float]:
+        """Runs the `evaluation` section's episodes now, without exploration; gives `eval/...`."""
+        from rayfish.metrics.collect import evaluation_metrics
+
+        if self.algorithm.eval_env_runner_group is None:
+            raise RayfishError(
+                "this experiment has no evaluation of its own",
+                "set evaluation.evaluation_interval=1 (or use rayfish.evaluate on a saved checkpoint)",
+            )
+        with explained(self.experiment):
+            return evaluation_metrics(self.algorithm.evaluate())
+
+    def foreach_runner(self, function: Callable[[Any], Any]) -> list[Any]:
+        """Calls `function(env_runner)` on every env runner, remote ones included."""
+        return self.algorithm.env_runner_group.foreach_env_runner(function)
+
+    def get_weights(self) -> dict[str, Any]:
+        """The policies' weights as NumPy arrays: policy -> name -> array."""
+        return self.algorithm.learner_group.get_weights()
+
+    def set_weights(self, weights: dict[str, Any]) -> None:
+        """Puts weights (as `get_weights` gave them) into learner and env runners."""
+        self.algorithm.learner_group.set_state({"learner": {"rl_module": weights}})
+        self._sync_runners()
+
+    def policy_parts(self) -> dict[str, Any]:
+        """What `policy.save_policy` needs to write the policy by itself."""
+        from rayfish.algorithm.parts import policy_parts
+
+        return policy_parts(self.algorithm, self.experiment, self.info)
+
+    def close(self) -> None:
+        """Stops the algorithm, and Ray if this Trainer started it. Safe to call twice."""
+        algorithm, self._algorithm = self._algorithm, None
+        if algorithm is not None:
+            algorithm.stop()
+        self._open.close()
+
+    def _collector(self) -> Collector:
+        runners = int(self.experiment.get("rollouts.num_env_runners") or 0)
+        envs = int(self.experiment.get("rollouts.num_envs_per_env_runner") or 1)
+        return Collector(runners=runners, parallel_envs=envs * max(runners, 1))
+
+    def _build_config(self) -> AlgorithmConfig:
+        from rayfish.algorithm.build import build_config
+
+        level = str(self.experiment.get("debugging.log_level", "WARN"))
+        return build_config(self.experiment, self.info, worker_setup=partial(setup_worker, level=level))
+
+    def _build(self) -> Algorithm:
+        from rayfish.algorithm.build import build_algorithm
+
+        with explained(self.experiment):
+            return build_algorithm(self.config.copy(copy_frozen=False))
+
+    def _sync_runners(self) -> None:
+        if self.algorithm.env_runner_group is not None:
+            self.algorithm.env_runner_group.sync_weights(
+                from_worker_or_learner_group=self.algorithm.learner_group, inference_only=True
+            )
+
+    def _warm_start(self, name: str) -> None:
+        """Weights of another run's checkpoint; counters and optimizers start anew."""
+        from rayfish.algorithm.parts import load_weights
+        from rayfish.run.directory import find_checkpoint
+
+        path = find_checkpoint(name)
+        checkpoint.read_header(path)
+        load_weights(self.algorithm, path / "algorithm")
+        self._sync_runners()
+
+    def _own_folder(self) -> Path:
+        from rayfish.run.directory import RunDirectory
+
+        if not hasattr(self, "_directory"):
+            self._directory = RunDirectory.create(
+                self.experiment, root_of(self.experiment), name_of(self.experiment), "rayfish.Trainer"
+            )
+        return self._directory.path
+
+
+def as_experiment(
+    experiment: Experiment | str | None,
+    *overrides: str,
+    env: Any = None,
+    config_dir: str | Path | None = None,
+) -> Experiment:
+    """An `Experiment` from whatever names one."""
+    if isinstance(experiment, Experiment):
+        if overrides or env is not None or config_dir is not None:
+            raise RayfishError(
+                "overrides, env and config_dir belong to the making of an Experiment, which is made already",
+                "Experiment.compose(name, overrides, env=..., config_dir=...)",
+            )
+        return experiment
+    return Experiment.compose(experiment, overrides, env=env, config_dir=config_dir)
+
+
+def name_of(experiment: Experiment) -> str:
+    """The run's name: `runtime.name`, else algorithm and environment."""
+    env = getattr(experiment.env, "__name__", None) or experiment.get("environment.env")
+    return str(experiment.get("runtime.name") or f"{env}-{experiment.get('algo.name')}")
+
+
+def root_of(experiment: Experiment) -> str:
+    """The folder that holds all runs."""
+    return str(experiment.get("runtime.local_dir") or "runs")

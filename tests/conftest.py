@@ -1,0 +1,28 @@
+"""Shared by all tests: one Ray for the session, one thread, a scratch working folder."""
+
+from __future__ import annotations
+
+import os
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+os.environ.setdefault("RAY_DEDUP_LOGS", "0")
+
+import pytest
+
+
+@pytest.fixture(scope="session")
+def ray_session():
+    """One local Ray for all tests that build algorithms (starting it costs seconds)."""
+    import ray
+
+    if not ray.is_initialized():
+        ray.init(num_cpus=4, include_dashboard=False, log_to_driver=True, configure_logging=False)
+    yield ray
+    ray.shutdown()
+
+
+@pytest.fixture
+def workdir(tmp_path, monkeypatch):
+    """A fresh current folder, so that `runs/` of a test never lands in the clone."""
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
