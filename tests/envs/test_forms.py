@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import importlib.metadata
 import pickle
+import subprocess
+import sys
 
 import cloudpickle
 import gymnasium as gym
@@ -23,7 +25,8 @@ def failing(name, config=None, *, paths=(), **more):
 
 
 @pytest.mark.parametrize(
-    "name", ["grid.py:GridEnv", "grid:GridEnv", "grid.GridEnv", "grid:creator", "grid.creator", "grid:Dictated"]
+    "name",
+    ["grid.py:GridEnv", "grid:GridEnv", "grid.GridEnv", "grid:creator", "grid.creator", "grid:Dictated"],
 )
 def test_own_code_is_found_by_every_import_path_and_gets_its_config(folder, name):
     folder.write("grid.py", GOOD)
@@ -86,12 +89,11 @@ def test_a_class_or_function_from_python_needs_no_name():
 
 def test_a_spec_with_an_object_unpickles_where_its_module_is_not_importable_yet(folder):
     folder.write("grid.py", GOOD)
-    spec = build.EnvSpec("x", folder.paths, object=build.resolve(EnvSpec("grid:GridEnv", folder.paths)).target)
-    text = cloudpickle.dumps(spec)
-    import subprocess
-    import sys
-
-    code = f"import pickle; from rayfish.envs.build import make; print(make(pickle.loads({text!r})).action_space)"
+    spec = build.EnvSpec(
+        "x", folder.paths, object=build.resolve(EnvSpec("grid:GridEnv", folder.paths)).target
+    )
+    load = f"pickle.loads({cloudpickle.dumps(spec)!r})"
+    code = f"import pickle; from rayfish.envs.build import make; print(make({load}).action_space)"
     done = subprocess.run([sys.executable, "-c", code], cwd="/", capture_output=True, text=True, check=True)
     assert "Discrete(2)" in done.stdout
 
@@ -166,8 +168,23 @@ def test_an_environment_of_the_old_gym_package_is_recognised(folder):
 
 
 def test_a_turn_based_game_is_refused_unless_all_can_act_at_once(folder):
-    folder.write("turns.py", "class Game:\n    metadata = {}\n    def agent_iter(self): ...\n    def last(self): ...\n")
+    folder.write(
+        "turns.py", "class Game:\n    metadata = {}\n    def agent_iter(self): ...\n    def last(self): ...\n"
+    )
     assert "turn-based" in failing("turns:Game", paths=folder.paths)
+
+
+def test_a_turn_based_game_in_which_all_act_each_round_is_made_parallel(folder):
+    convert = "\nfrom pettingzoo.utils.conversions import parallel_to_aec\n"
+    folder.write(
+        "rounds.py", PARALLEL + convert + "def env(env_config):\n    return parallel_to_aec(Relay(3))\n"
+    )
+    made = make(EnvSpec("rounds:env", folder.paths))
+    observations, _ = made.reset(seed=0)
+    assert set(observations) == {"first", "second", "third"}
+    for _ in range(3):
+        _, _, ended, cut, _ = made.step(dict.fromkeys(made.agents, 0))
+    assert (ended["second"], cut["third"], made.agents) == (True, True, [])
 
 
 def test_environments_written_for_rllib_find_worker_attributes_without_ray(folder):
@@ -198,7 +215,11 @@ def test_horizon_truncates_all_agents_of_a_parallel_environment(folder):
     env.reset(seed=0)
     for _ in range(3):
         _, _, ended, cut, _ = env.step(dict.fromkeys(env.agents, 0))
-    assert (cut, ended, env.agents) == ({"second": True, "third": True}, {"second": False, "third": False}, [])
+    assert (cut, ended, env.agents) == (
+        {"second": True, "third": True},
+        {"second": False, "third": False},
+        [],
+    )
     env.reset(seed=1)
     assert env.agents == ["first", "second", "third"]
 

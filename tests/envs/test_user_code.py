@@ -47,15 +47,15 @@ def test_a_file_inside_a_package_keeps_its_relative_imports(folder):
     assert (module.__name__, module.VALUE) == ("mypack.deep.leaf", 7)
 
 
-def test_the_users_folder_comes_after_the_standard_library_and_before_packages(folder):
-    folder.write("random.py", "MINE = True")
-    folder.write("pettingzoo.py", "MINE = True")
-    sys.modules.pop("pettingzoo", None)
+def test_the_users_folder_comes_after_the_standard_library_and_before_packages(folder, monkeypatch):
+    for name in ("wave", "farama_notifications"):  # one of the standard library, one installed
+        folder.write(f"{name}.py", "MINE = True")
+        monkeypatch.delitem(sys.modules, name, raising=False)
     use_paths(folder.paths)
     use_paths(folder.paths)
     assert sys.path.count(folder.paths[0]) == 1
-    assert not hasattr(load_module("random", folder.paths), "MINE")
-    assert load_module("pettingzoo", folder.paths).MINE
+    assert not hasattr(load_module("wave", folder.paths), "MINE")
+    assert load_module("farama_notifications", folder.paths).MINE
 
 
 def test_of_two_files_with_one_name_the_one_asked_for_is_loaded(folder):

@@ -18,6 +18,9 @@ from rayfish.envs.spec import EnvSpec
 
 ALL = "__all__"
 
+_SET_UP: set[str] = set()
+"""Worker names this process was set up for; a vector of environments asks many times."""
+
 
 def env_creator(spec: EnvSpec, *, setup: Callable[[str], None] | None = None) -> EnvCreator:
     """What to hand to `ray.tune.register_env`, or to `AlgorithmConfig.environment` as a callable.
@@ -37,8 +40,10 @@ class EnvCreator:
 
     def __call__(self, context: Any) -> Any:
         """An environment for RLlib; a `VectorEnv` when RLlib asks for `num_envs` at once."""
-        if self.setup is not None:
-            self.setup(worker_name(context))
+        name = worker_name(context)
+        if self.setup is not None and name not in _SET_UP:
+            _SET_UP.add(name)
+            self.setup(name)
         # In "vector_entry_point" mode RLlib hands over a plain dict with num_envs added to it.
         if not hasattr(context, "worker_index") and "num_envs" in context:
             config = {key: value for key, value in context.items() if key != "num_envs"}

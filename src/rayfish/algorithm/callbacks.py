@@ -14,6 +14,7 @@ from typing import Any
 from ray.rllib.callbacks.callbacks import RLlibCallback
 
 REPORT = "rayfish"
+_CONNECTORS = ("env_to_module_connector", "module_to_env_connector")
 ENV_METRICS_KEY = "metrics"
 
 
@@ -23,6 +24,16 @@ class EpisodeReport(RLlibCallback):
     An environment reports figures of its own by a dict of numbers under `info["metrics"]` in the
     last step of an episode; they appear as `env/<name>`.
     """
+
+    def on_evaluate_start(self, *, algorithm: Any, **kwargs: Any) -> None:
+        """Gives an evaluation runner in the driver the training's normaliser and other connector states.
+
+        RLlib sends them to remote evaluation runners only, so that a local evaluation would see
+        observations that were never normalised.
+        """
+        evaluator, runner = algorithm.eval_env_runner, algorithm.env_runner
+        if evaluator is not None and runner is not None:
+            evaluator.set_state(runner.get_state(components=_CONNECTORS))
 
     def on_episode_end(
         self,

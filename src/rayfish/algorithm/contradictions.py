@@ -11,7 +11,6 @@ from rayfish.errors import Problem
 if TYPE_CHECKING:
     from rayfish.experiment import Experiment
 
-OFFLINE = ("BC", "MARWIL", "CQL", "IQL")
 ASYNCHRONOUS = ("APPO", "IMPALA")
 BUFFERS = ("EpisodeReplayBuffer", "PrioritizedEpisodeReplayBuffer")
 
@@ -151,14 +150,6 @@ def _schedules(experiment: Experiment, _: str) -> Iterator[Problem]:
             yield Problem(dotted, what, hint, experiment.origin(dotted))
 
 
-def _offline(experiment: Experiment, algo: str) -> Iterator[Problem]:
-    given = experiment.get("offline_data.input_")
-    if algo in OFFLINE and given in (None, "sampler", [], ""):
-        what = f"{algo} learns from recorded episodes, and none are named"
-        hint = "set offline_data.input_=[path/to/episodes]"
-        yield Problem("offline_data.input_", what, hint, experiment.origin("offline_data.input_"))
-
-
 def _exploration(experiment: Experiment, algo: str) -> Iterator[Problem]:
     old, key = experiment.get("exploration.exploration_config"), "exploration.exploration_config"
     kind = str(old.get("type", "EpsilonGreedy")).rpartition(".")[2] if isinstance(old, dict) and old else ""
@@ -180,18 +171,12 @@ def _replay(experiment: Experiment, _: str) -> Iterator[Problem]:
 
 def _policies(experiment: Experiment, _: str) -> Iterator[Problem]:
     mapping, policies = experiment.get("multi_agent.mapping"), experiment.get("multi_agent.policies")
-    names = set(policies) if isinstance(policies, dict | list) and policies else None
-    if names and isinstance(mapping, dict):
-        for agent, policy in mapping.items():
-            if policy not in names:
-                key = f"multi_agent.mapping.{agent}"
-                hint = f"one of: {', '.join(sorted(names))}; or add it to multi_agent.policies"
-                yield Problem(key, f"there is no policy {policy!r}", hint, experiment.origin(key))
-    trained = experiment.get("multi_agent.policies_to_train")
-    known = names or (set(mapping.values()) if isinstance(mapping, dict) else set())
+    known = set(policies) if isinstance(policies, dict | list) else set()
+    if not known and isinstance(mapping, dict):
+        known = set(mapping.values())
+    trained, key = experiment.get("multi_agent.policies_to_train"), "multi_agent.policies_to_train"
     for policy in trained if isinstance(trained, list) and known else ():
         if policy not in known:
-            key = "multi_agent.policies_to_train"
             hint = f"one of: {', '.join(sorted(known))}"
             yield Problem(key, f"there is no policy {policy!r}", hint, experiment.origin(key))
 
@@ -215,16 +200,27 @@ def _deterministic(experiment: Experiment, algo: str) -> Iterator[Problem]:
         yield Problem(key, "without debugging.seed nothing repeats", "set debugging.seed=2000", where)
 
 
+def _not_yet(experiment: Experiment, _: str) -> Iterator[Problem]:
+    """Settings that have a name already, but no effect in this version."""
+    for key, value, instead in (
+        ("rollouts.autotune", True, "rollouts.autotune=false"),
+        ("rollouts.runner", "batched", "rollouts.runner=auto"),
+    ):
+        if experiment.get(key) == value:
+            where = experiment.origin(key)
+            yield Problem(key, f"{str(value).lower()} is not in this version yet", f"set {instead}", where)
+
+
 _CHECKS: tuple[Callable[[Experiment, str], Iterator[Problem]], ...] = (
     _minibatch,
     _fragments,
     _evaluation,
     _learning_rate,
     _schedules,
-    _offline,
     _exploration,
     _replay,
     _policies,
     _gpus,
     _deterministic,
+    _not_yet,
 )

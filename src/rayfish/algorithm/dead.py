@@ -13,6 +13,8 @@ DEAD_KEYS: dict[str, str] = {
     "environment.clip_rewards": "wrap the environment (gymnasium.wrappers.TransformReward)",
     "environment.render_env": "watch a trained policy with `rayfish view`; remove it",
     "environment.is_atari": "wrap the environment (gymnasium.wrappers.AtariPreprocessing); remove it",
+    "environment.observation_space": "the environment tells its spaces; remove it",
+    "environment.action_space": "the environment tells its spaces; remove it",
     "environment.action_mask_key": "the mask is always observation['action_mask']; remove it",
     "rollouts.compress_observations": _OLD_STACK,
     "rollouts.preprocessor_pref": "preprocess in the environment (gymnasium.ObservationWrapper); remove it",

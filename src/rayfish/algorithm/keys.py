@@ -14,7 +14,7 @@ from rayfish.algorithm.dead import DEAD_KEYS
 from rayfish.algorithm.signatures import Entry, default_of, entries, table
 from rayfish.errors import Problem, did_you_mean
 from rayfish.experiment import tree
-from rayfish.experiment.legacy import GONE_ALGORITHMS, GONE_KEYS, OLD_KEYS, SECTION_ALIASES, STOP_KEYS
+from rayfish.experiment.legacy import GONE_ALGORITHMS, GONE_KEYS, OLD_KEYS, SECTION_ALIASES, is_old
 from rayfish.experiment.sections import ALGORITHMS, METHODS, SECTIONS
 
 if TYPE_CHECKING:
@@ -164,13 +164,13 @@ def _unknown(experiment: Experiment, section: str, key: str, algo: str | None) -
     if key in GONE_KEYS:
         return Problem(dotted, "is gone from RLlib", GONE_KEYS[key], where)
     alive = {*SECTIONS[section].own, *entries(section, algo)}
-    known = sorted(k for k in alive if f"{section}.{k}" not in DEAD_KEYS)
+    known = sorted(k for k in alive if f"{section}.{k}" not in DEAD_KEYS and not is_old(f"{section}.{k}"))
     if section == "training" and algo is not None:
         owners = [name for name in ALGORITHMS if key in entries("training", name)]
         if owners:
             what = f"{algo} has no such setting; {_joined(owners)} {'has' if len(owners) == 1 else 'have'}"
             return Problem(dotted, what, _other_algorithm(dotted, where, algo, owners[0], known), where)
-    return Problem(dotted, "there is no such key", _suggest(key, known, _home_of(key)), where)
+    return Problem(dotted, "there is no such key", _suggest(key, known, _home_of(key), f"{section}."), where)
 
 
 def _other_algorithm(dotted: str, where: str, algo: str, owner: str, known: list[str]) -> str:
@@ -193,13 +193,13 @@ def _home_of(key: str) -> str:
     return ""
 
 
-def _suggest(word: str, known: Iterable[str], home: str) -> str:
-    known = list(known)
-    close = did_you_mean(word, known)
+def _suggest(word: str, known: Iterable[str], home: str, prefix: str = "") -> str:
+    """The next step for an unknown word: where it belongs, what is spelled like it here, or elsewhere."""
     if home:
         return f"it belongs to another section: {home}"
+    close = did_you_mean(word, known)
     if close:
-        return f"did you mean {' or '.join(close)}?"
+        return f"did you mean {' or '.join(prefix + name for name in close)}?"
     elsewhere = [
         f"{section}.{key}"
         for section in METHODS
@@ -211,17 +211,10 @@ def _suggest(word: str, known: Iterable[str], home: str) -> str:
 
 
 def _stop_conditions(experiment: Experiment) -> Iterator[Problem]:
-    """A stop condition with a name nobody reports would never fire."""
+    """Limits are numbers; whether a metric of that name exists is judged where metrics are named."""
     for key, value in experiment.section("stop_conditions").items():
-        dotted = f"stop_conditions.{key}"
-        where = experiment.origin(dotted)
-        if key not in STOP_KEYS and "/" not in key:
-            hint = _suggest(key, STOP_KEYS, "")
-            if "did you mean" not in hint:
-                hint = "name a metric, such as rollout/return_mean, run/env_steps or time/total_s"
-            yield Problem(dotted, "no such metric is reported, so it would never stop the run", hint, where)
-        elif key not in SECTIONS["stop_conditions"].own:
-            yield from _value(experiment, dotted, value, "float | null", ())
+        if key not in SECTIONS["stop_conditions"].own:
+            yield from _value(experiment, f"stop_conditions.{key}", value, "float | null", ())
 
 
 def _evaluation_config(experiment: Experiment, algo: str | None) -> Iterator[Problem]:

@@ -15,12 +15,15 @@ from typing import Any
 from rayfish.algorithm.dead import DEAD_KEYS
 from rayfish.algorithm.keys import CHOICES
 from rayfish.algorithm.signatures import default_of, entries, table
-from rayfish.experiment.legacy import GONE_ALGORITHMS, OLD_KEYS, STOP_KEYS
+from rayfish.experiment.legacy import GONE_ALGORITHMS, OLD_KEYS, STOP_KEYS, is_old
 from rayfish.experiment.sections import ALGORITHMS, METHODS, SECTIONS
 from rayfish.models.options import OPTIONS
 
 MODEL = "training.model"
 """The model section, documented like a section of its own."""
+
+BY_ALGORITHM = "by algorithm"
+"""Shown in place of a default that algorithms do not share."""
 
 
 @dataclass(frozen=True)
@@ -66,9 +69,19 @@ def rows(section: str, algo: str | None = None) -> list[Row]:
     theirs = [
         _rllib_row(section, key, entry, algo)
         for key, entry in sorted(known.items())
-        if key not in documented and f"{section}.{key}" not in DEAD_KEYS
+        if key not in documented and f"{section}.{key}" not in DEAD_KEYS and not is_old(f"{section}.{key}")
     ]
     return own + theirs
+
+
+def all_rows(section: str, algo: str | None = None) -> list[Row]:
+    """Like `rows`, but `training` without an algorithm has the keys of every algorithm."""
+    found = {row.key: row for row in rows(section, algo)}
+    if section == "training" and algo is None:
+        for name in ALGORITHMS:
+            for row in special_rows(name):
+                found.setdefault(row.key, row)
+    return list(found.values())
 
 
 def special_rows(algo: str) -> list[Row]:
@@ -97,7 +110,7 @@ def _shared_training() -> dict[str, Any]:
     found = {}
     for key in sorted(shared):
         defaults = {json.dumps(one[key]["default"]) for one in each}
-        default = each[0][key]["default"] if len(defaults) == 1 else "by algorithm"
+        default = each[0][key]["default"] if len(defaults) == 1 else BY_ALGORITHM
         found[key] = {**each[0][key], "default": default}
     return found
 

@@ -39,7 +39,6 @@ _FILES = (
     ("progress.csv", "the same as a table"),
     ("events", "the same for TensorBoard"),
     ("log.txt", "everything logged or printed"),
-    ("checkpoints", "weights and training state"),
     ("evaluations", "evaluation results"),
 )
 Root = Annotated[str, typer.Option("--local-dir", metavar="DIR", help="The folder of all runs.")]
@@ -68,22 +67,22 @@ def list_(
     shown = wanted[:limit] if limit > 0 else wanted
     table = Table(box=None, header_style="dim", pad_edge=False, padding=(0, 2, 0, 0))
     for title in ("id", "name", "algo", "env", "status"):
-        table.add_column(title, no_wrap=True)
-    for title in ("steps", "best", "last", "took", "when"):
+        # On a narrow terminal the two long columns give way, not the figures.
+        table.add_column(title, no_wrap=title not in ("name", "env"))
+    for title in ("steps", "best", "took", "age"):
         table.add_column(title, justify="right", no_wrap=True)
     for run in shown:
         data = run.data
         table.add_row(
             Text(str(data.get("id")), style="bold"),
-            str(data.get("name")),
+            Text(str(data.get("name")), no_wrap=True, overflow="ellipsis"),
             str(data.get("algo")),
-            str(data.get("env")),
+            Text(str(data.get("env")), no_wrap=True, overflow="ellipsis"),
             _status(run),
             _steps(run),
             _best(run),
-            _number(data.get("return_mean")),
             _took(run),
-            _ago(run),
+            _age(run),
         )
     console.print(table)
     if len(shown) < len(wanted):
@@ -183,7 +182,7 @@ def _facts(run: RunDirectory, lines: list[dict[str, float]]) -> Any:
     runner = data.get("runner")
     if runner:
         table.add_row("runner", f"{runner.get('used')}  ({runner.get('why')})")
-    table.add_row("begun", f"{_local(data.get('times', {}).get('created'))}  ({_ago(run)})")
+    table.add_row("begun", f"{_local(data.get('times', {}).get('created'))}  ({_age(run)} ago)")
     return table
 
 
@@ -194,8 +193,8 @@ def _config(run: RunDirectory) -> Any:
 
     experiment = Experiment.load(run.config_file)
     table = _table()
-    if experiment.overrides:
-        table.add_row("overrides", Text("  ".join(experiment.overrides), style="bold"))
+    if run.overrides:
+        table.add_row("overrides", Text("  ".join(run.overrides), style="bold"))
     for key in _HIGHLIGHTS:
         value = experiment.get(key)
         if value is not None:
@@ -209,12 +208,13 @@ def _folder(run: RunDirectory) -> Any:
     table = _table()
     table.add_row("folder", Text(str(run.path), style="bold"))
     for name, what in _FILES:
-        path = run.path / name
-        if name == "checkpoints":
-            kept = [checkpoint.name for checkpoint in run.list_checkpoints()]
-            what = f"{len(kept)}: {', '.join(kept[-5:])}" if kept else "none yet"
-        if path.exists():
+        if (run.path / name).exists():
             table.add_row("", Text.assemble(f"{name:<15}", (what, "dim")))
+    kept = [checkpoint.name for checkpoint in run.list_checkpoints()]
+    more = f"{len(kept) - 5} older, " if len(kept) > 5 else ""
+    table.add_row(
+        "", Text.assemble(f"{'checkpoints':<15}", (more + (", ".join(kept[-5:]) or "none yet"), "dim"))
+    )
     return table
 
 
@@ -223,12 +223,7 @@ def _next_steps(run: RunDirectory) -> list[tuple[str, str]]:
     steps = []
     if run.list_checkpoints():
         steps.append((f"rayfish evaluate {short}", "score its best checkpoint"))
-        steps.append(
-            (
-                f"python -c \"import rayfish; print(rayfish.load('{short}').summary())\"",
-                "the policy in Python",
-            )
-        )
+        steps.append((f"rayfish.load({short!r})", "in Python: the policy, ready to act"))
     if run.status != "running":
         again = "go on where it was lost" if run.status == "lost" else "train on"
         steps.append((f"rayfish train --resume {short}", again))
@@ -280,7 +275,7 @@ def _local(stamp: str | None) -> str:
     return datetime.fromisoformat(stamp).astimezone().strftime("%Y-%m-%d %H:%M:%S") if stamp else "-"
 
 
-def _ago(run: RunDirectory) -> str:
+def _age(run: RunDirectory) -> str:
     from datetime import UTC, datetime
 
     from rayfish.metrics import text
@@ -288,4 +283,4 @@ def _ago(run: RunDirectory) -> str:
     stamp = (run.data.get("times") or {}).get("created")
     if not stamp:
         return "-"
-    return f"{text.ago((datetime.now(UTC) - datetime.fromisoformat(stamp)).total_seconds())}"
+    return text.age((datetime.now(UTC) - datetime.fromisoformat(stamp)).total_seconds())

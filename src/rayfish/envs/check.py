@@ -206,14 +206,16 @@ def _difference(player: Player, seed: int, *, reseed: bool = False) -> str:
 
 
 def _endings(env: Any, player: Player, seed: int, report: Report) -> None:
+    """How long random episodes are, and whether they end at all."""
     limit = max_steps(env)
-    lengths = []
-    for episode in range(_EPISODES):
-        steps, started = 0, time.perf_counter()
-        player.reset(seed + episode)
-        while not player.now.over and steps < _LONG and time.perf_counter() - started < 1.0:
+    lengths: list[int] = []
+    steps, total, started = 0, 0, time.perf_counter()
+    while len(lengths) < 20 and total < _LONG and time.perf_counter() - started < 2.0:
+        player.reset(seed + len(lengths))
+        steps = 0
+        while not player.now.over and total < _LONG and time.perf_counter() - started < 2.0:
             player.step()
-            steps += 1
+            steps, total = steps + 1, total + 1
         if player.now.over:
             lengths.append(steps)
     said = f"at most {limit:,} steps" if limit else "no limit that can be seen"
@@ -228,11 +230,13 @@ def _endings(env: Any, player: Player, seed: int, report: Report) -> None:
         report.add(
             "warning",
             "episode end",
-            "every episode ended after one step",
+            f"all {len(lengths)} episodes ended after one step",
             "look at what sets terminated, unless the task is a bandit",
         )
     else:
-        played = f"random ones took {', '.join(f'{length:,}' for length in lengths)} steps" if lengths else ""
+        shortest, longest = min(lengths, default=0), max(lengths, default=0)
+        span = f"{longest:,}" if shortest == longest else f"{shortest:,} to {longest:,}"
+        played = f"random ones took {span} steps" if lengths else ""
         report.fine("episode end", "; ".join(filter(None, (said, played))))
 
 

@@ -82,8 +82,8 @@ def same(left: Any, right: Any) -> bool:
         return len(left) == len(right) and all(same(one, two) for one, two in zip(left, right, strict=True))
     try:
         return bool(np.array_equal(left, right, equal_nan=True))
-    except TypeError:
-        return bool(left == right)
+    except TypeError:  # not numbers
+        return bool(np.array_equal(left, right))
 
 
 def _dict_faults(value: Any, space: spaces.Dict, name: str) -> list[tuple[str, str]]:

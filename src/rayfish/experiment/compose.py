@@ -21,7 +21,9 @@ from rayfish.experiment.files import (
     Composed,
     ConfigFolders,
     compose_files,
+    describe,
     link_preset,
+    show,
     temporary_folder,
 )
 from rayfish.experiment.overrides import apply, expand, group_choices, parse, split_words
@@ -48,10 +50,7 @@ def compose(
     env: Any = None,
 ) -> Experiment:
     """The experiment that a preset and overrides describe; see `Experiment.compose`."""
-    parsed = parse(overrides)
-    several = [p for p in parsed if p.is_sweep_override()]
-    if several:
-        expand([p.input_line for p in several], multirun=False, seeds=None)  # raises, naming each
+    parsed = _single(overrides)
     user = _config_folder(config_dir)
     file = _preset_file(name, user)
     roots = [*([user] if user else []), *([_conf_root(file)] if file else [])]
@@ -82,17 +81,43 @@ def compose(
 def changed(experiment: Experiment, overrides: Sequence[str]) -> Experiment:
     """An experiment that is resolved already, with more words laid upon it (a resumed run, say)."""
     composed = Composed(copy.deepcopy(experiment.config), dict(experiment.origins))
-    apply(composed, parse(overrides))
+    choices, values = group_choices(_single(overrides), ConfigFolders([]))
+    if choices:
+        what = f"{', '.join(choices)} chooses files, and this experiment is composed already"
+        raise ConfigError(
+            [Problem(choices[0].partition("=")[0], what, "set its keys one by one: section.key=value")]
+        )
+    apply(composed, values)
     notes: list[str] = []
     config = _finish(composed, notes)
     words = (*experiment.overrides, *overrides)
     return replace(experiment, config=config, origins=composed.origins, overrides=words, notes=tuple(notes))
 
 
+def _single(overrides: Sequence[str]) -> list[Any]:
+    """The words parsed; those that ask for several runs are refused, all of them at once."""
+    parsed = parse(overrides)
+    several = [override.input_line for override in parsed if override.is_sweep_override()]
+    if several:
+        expand(several, multirun=False, seeds=None)
+    return parsed
+
+
 def presets(config_dir: str | Path | None = None) -> list[str]:
     """The names of all presets, the user's and the shipped ones."""
     user = _config_folder(config_dir)
     return ConfigFolders([user] if user else []).options("experiment")
+
+
+def catalogue(config_dir: str | Path | None = None) -> dict[str, list[tuple[str, str, str]]]:
+    """What there is to train: title -> (name, what it is, file) of every preset and main config."""
+    user = _config_folder(config_dir)
+    folders = ConfigFolders([user] if user else [])
+    found = {}
+    for title, group in (("Presets", "experiment/"), ("Main configs (-cn)", "")):
+        paths = [(name, folders.find(f"{group}{name}")) for name in folders.options(group)]
+        found[title] = [(name, describe(path), show(path)) for name, path in paths if path is not None]
+    return found
 
 
 def _compose_with_base(config_name: str, choices: list[str], folders: ConfigFolders) -> Composed:
@@ -143,9 +168,9 @@ def _conf_root(file: Path) -> Path:
 
 
 def _require_preset(name: str, folders: ConfigFolders) -> None:
-    known = folders.options("experiment")
-    if name in known:
+    if folders.find(f"experiment/{name}") is not None:
         return
+    known = folders.options("experiment")
     close = did_you_mean(name, known)
     hint = f"did you mean {' or '.join(close)}? " if close else ""
     hint += f"presets: {', '.join(known)}; your own: a file ./{name}.yaml, or --config-dir"

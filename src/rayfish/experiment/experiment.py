@@ -72,13 +72,17 @@ class Experiment:
         except (OSError, yaml.YAMLError) as error:
             what = f"the experiment cannot be read: {error}"
             raise ConfigError([Problem(str(file), what, "name a run folder or its config.yaml")]) from error
-        origins = {key: str(file) for key, _ in tree.leaves(config)}
+        origins = {key: str(file) for key, _ in tree.leaves(config)} | _written_origins(text)
         paths = [line.removeprefix(_PATHS_KEY) for line in text.splitlines() if line.startswith(_PATHS_KEY)]
         folders = yaml.safe_load(paths[0]) if paths else [str(file.resolve().parent)]
         return cls(config, origins, paths=tuple(folders))
 
     def save(self, path: str | Path) -> None:
         """Write config.yaml: plain resolved YAML, with where each value came from beside it."""
+        Path(path).write_text(self.to_yaml(), encoding="utf-8")
+
+    def to_yaml(self) -> str:
+        """The text of config.yaml."""
         import json
 
         import yaml
@@ -89,7 +93,7 @@ class Experiment:
         for number, line in enumerate(text.splitlines()):
             where = origins.get(number)
             lines.append(f"{line:<{_ORIGIN_COLUMN}} # {where}" if where else line)
-        Path(path).write_text("\n".join(lines) + "\n", encoding="utf-8")
+        return "\n".join(lines) + "\n"
 
     def get(self, dotted: str, default: Any = None) -> Any:
         """The value at a dotted key (`training.lr`), or `default`."""
@@ -146,16 +150,31 @@ def _dumper() -> Any:
 
 def _origin_lines(text: str, origins: Mapping[str, str]) -> dict[int, str]:
     """Line number -> origin, for those lines of the dump that hold one value."""
+    return {line: origins[key] for key, line, _ in _single_lines(text) if key in origins}
+
+
+def _written_origins(text: str) -> dict[str, str]:
+    """The origins that `to_yaml` wrote beside the values."""
+    lines, found = text.splitlines(), {}
+    for key, line, end in _single_lines(text):
+        _, mark, origin = lines[line][end:].partition("# ")
+        if mark:
+            found[key] = origin.strip()
+    return found
+
+
+def _single_lines(text: str) -> list[tuple[str, int, int]]:
+    """Dotted key, line and column of its end, of each value that stands on the line of its key."""
     import yaml
 
-    found: dict[int, str] = {}
+    found = []
 
     def walk(node: Any, prefix: str) -> None:
         for key_node, value_node in node.value if isinstance(node, yaml.MappingNode) else ():
             dotted = f"{prefix}.{key_node.value}" if prefix else str(key_node.value)
-            single = value_node.start_mark.line == value_node.end_mark.line == key_node.start_mark.line
-            if single and dotted in origins:
-                found[key_node.start_mark.line] = origins[dotted]
+            start, end = key_node.start_mark, value_node.end_mark
+            if start.line == end.line and not (isinstance(value_node, yaml.MappingNode) and value_node.value):
+                found.append((dotted, start.line, end.column))
             walk(value_node, dotted)
 
     walk(yaml.compose(text, Loader=yaml.SafeLoader), "")

@@ -83,11 +83,11 @@ def compose_files(config_name: str, choices: Sequence[str], folders: ConfigFolde
 
 def link_preset(file: Path, into: Path) -> str:
     """Make the preset in `file`, wherever it lies, findable under `into`; returns the choice for Hydra."""
-    link = into / "experiment" / f"{file.stem}.yaml"
+    link = into / "experiment" / "_file.yaml"
     link.parent.mkdir(parents=True, exist_ok=True)
     link.symlink_to(file.resolve())
     # A preset speaks about the whole experiment, with or without Hydra's `# @package _global_` header.
-    return f"+experiment@_global_={file.stem}"
+    return "+experiment@_global_=_file"
 
 
 def temporary_folder() -> tempfile.TemporaryDirectory[str]:
@@ -121,14 +121,27 @@ def read_marked(path: Path) -> tuple[dict[str, Any], dict[str, int]]:
 def yaml_problem(path: Path, error: Any, text: str = "") -> Problem:
     """A YAML syntax error as one sentence with file and line."""
     mark = getattr(error, "problem_mark", None)
-    where, line = show(path), ""
+    where, line, rows = show(path), "", text.splitlines()
+    if mark is not None and mark.line >= len(rows):
+        mark = (
+            getattr(error, "context_mark", None) or mark
+        )  # an open quote: where it opens, not the file's end
     if mark is not None:
         where = f"{where}:{mark.line + 1}"
-        rows = text.splitlines()
         line = f": `{rows[mark.line].strip()}`" if mark.line < len(rows) else ""
     reason = getattr(error, "problem", None) or str(error).splitlines()[0]
     hint = "check the indentation, the colon after each key and the quotes around this line"
     return Problem(path.name, f"is not valid YAML ({reason}){line}", hint, where)
+
+
+def describe(path: Path) -> str:
+    """What a config file is for: its first comment that is not Hydra's header."""
+    for line in path.read_text(encoding="utf-8").splitlines():
+        if line.startswith("#") and "@package" not in line:
+            return line.lstrip("# ").strip()
+        if line and not line.startswith("#"):
+            break
+    return ""
 
 
 def show(path: Path) -> str:
@@ -202,9 +215,12 @@ def _defaults_list(config_name: str, choices: list[str], folders: ConfigFolders)
     found: list[tuple[Path, str]] = []
     for default in defaults:
         name, package = default.config_path or "", default.package or ""
-        path = folders.find(name)
-        if path is None or package == "hydra" or package.startswith("hydra."):
+        if not name or package == "hydra" or package.startswith("hydra."):
             continue
+        path = folders.find(name)
+        if path is None:
+            what = f"{name} is not a file in {', '.join(show(folder) for folder in folders.folders)}"
+            raise ConfigError([Problem(config_name, what, "write it as a YAML file in one of these folders")])
         found.append((path, "" if package == "_global_" else package))
     return found
 

@@ -269,6 +269,12 @@ _ADAPTORS: dict[str, Adaptor] = {
 }
 
 
+def is_old(dotted: str) -> bool:
+    """Whether a key is one that is translated: it is understood, but not the name to write today."""
+    home = OLD_KEYS.get(dotted.rpartition(".")[2])
+    return dotted in _ADAPTORS or dotted in _RENAMED or (home is not None and home != dotted)
+
+
 def copy_renamed(config: dict[str, Any], origins: dict[str, str], notes: list[str]) -> set[str]:
     """Write every plainly renamed key under its new name too; returns the old keys, to be removed later."""
     for alias, name in SECTION_ALIASES.items():

@@ -72,13 +72,22 @@ def group_choices(parsed: Sequence[Any], folders: ConfigFolders) -> tuple[list[s
     values: list[Any] = []
     for override in parsed:
         key = override.key_or_group
-        names_option = override.is_delete() or isinstance(override.value(), str | list | type(None))
-        is_choice = folders.is_group(key) and names_option and not key.startswith("hydra.")
-        if is_choice:
+        if folders.is_group(key) and _names_option(override, folders):
             choices.append(override.input_line)
         else:
             values.append(override)
     return choices, values
+
+
+def _names_option(override: Any, folders: ConfigFolders) -> bool:
+    """Whether a group is given one of its options (or a misspelt one) rather than a value of its own."""
+    value = override.value()
+    if override.is_delete() or value is None:
+        return True
+    names = value if isinstance(value, list) else [value]
+    known = folders.options(override.key_or_group)
+    # `callbacks=my.module:Callback` sets the section's main key; no option has such a name.
+    return all(isinstance(name, str) and (name in known or not set(name) & set(":.")) for name in names)
 
 
 def apply(composed: Composed, values: Sequence[Any]) -> None:
@@ -161,9 +170,15 @@ def _unreadable(word: str, reason: str) -> Problem:
     if call and call.group(1) in _DISTRIBUTIONS:
         what = f"{value} is a search space, not a value"
         return Problem(key, what, "use it with `rayfish tune`", COMMAND_LINE)
-    first = next((line for line in reason.splitlines() if line and "Error parsing" not in line), reason)
+    if not re.fullmatch(r"[+~]{0,2}[\w./@-]+", key):
+        hint = "a key is section.key, of letters, digits, _ and -"
+        return Problem(key or word, f"`{word}` has no readable key", hint, COMMAND_LINE)
+    lines = [line for line in reason.splitlines() if line and "Error parsing" not in line]
+    # The grammar's list of what it would have accepted is of no use to anyone.
+    first = re.sub(r"^\w+Exception: .*| expecting .*", "", lines[0] if lines else reason).strip()
+    why = f" ({first})" if first else ""
     hint = f"quote values with special signs: '{key}=\"...\"'" if value else "write key=value"
-    return Problem(key or word, f"`{word}` cannot be read ({first.strip()})", hint, COMMAND_LINE)
+    return Problem(key, f"the value in `{word}` cannot be read{why}", hint, COMMAND_LINE)
 
 
 def _sweep_problem(word: str, key: str, multirun: bool) -> Problem:

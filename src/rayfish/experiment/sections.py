@@ -212,7 +212,7 @@ _RLLIB: dict[str, Section] = {
             "evaluation_config": Field(
                 "dict",
                 {"explore": False},
-                "Settings that differ while evaluating; its env_config is merged over environment.env_config.",
+                "Settings that differ while evaluating; env_config is merged over environment.env_config.",
             )
         },
         open_keys=("evaluation_config",),

@@ -204,7 +204,7 @@ def evaluation_metrics(evaluation: Mapping[str, Any], seed: int = 0) -> dict[str
     for name, values in _per_policy(data, names.eval_policy_return).items():
         if values:
             line[name] = sum(values) / len(values)
-    return line
+    return line | {names.eval_env(key): value for key, value in _flat(data.get("env") or {})}
 
 
 def _learners(learners: Mapping[str, Any]) -> dict[str, float]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import sys
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +23,7 @@ from rayfish.metrics.stop import StopConditions
 from rayfish.metrics.timing import bottleneck
 
 _LEVEL_STYLES = {"DEBUG": LABEL, "WARNING": "yellow", "ERROR": "bold red", "CRITICAL": "bold red"}
-_REDRAW_S = 0.2
+_REDRAW_S = 0.4
 _TICK_S = 1.0
 _PLAIN_EVERY_S = 1.0
 
@@ -44,6 +44,11 @@ class Console:
     def update(self, metrics: Mapping[str, float]) -> None:
         """Show the metrics of an iteration."""
         self._view.update(metrics)
+
+    def recall(self, lines: Iterable[Mapping[str, float]]) -> None:
+        """Take in the metrics of earlier sessions, so that the curve of a resumed run is whole."""
+        for line in lines:
+            self._view.update(line)
 
     def log(self, level: str, who: str, message: str) -> None:
         """Show a message of a worker or of the driver."""
@@ -99,7 +104,7 @@ class LiveConsole(Console):
             get_renderable=self._draw,
         )
         self._drawn = 0.0
-        self._ticking = threading.Event()
+        self._closed = threading.Event()
         self._live.start(refresh=True)
         # A slow iteration must not look like a hang, so the picture also moves by itself.
         threading.Thread(target=self._tick, name="rayfish-console", daemon=True).start()
@@ -123,8 +128,9 @@ class LiveConsole(Console):
 
     def close(self) -> None:
         """Draw once more and leave the picture."""
-        if not self._ticking.is_set():
-            self._ticking.set()
+        if not self._closed.is_set():
+            self._closed.set()
+            self._view.closed = True
             self._refresh()
             self._live.stop()
 
@@ -136,8 +142,9 @@ class LiveConsole(Console):
         self._live.refresh()
 
     def _tick(self) -> None:
-        while not self._ticking.wait(0.1 if not self._view.metrics else _TICK_S):
-            self._refresh()
+        while not self._closed.wait(_TICK_S if self._view.metrics else 0.1):
+            if time.monotonic() - self._drawn >= 0.1:
+                self._refresh()
 
 
 class PlainConsole(Console):

@@ -75,6 +75,7 @@ TABLE: tuple[Metric, ...] = (
     Metric(EVAL_LENGTH_MEAN, "steps", "Mean length of this evaluation's episodes."),
     Metric(EVAL_EPISODES, "episodes", "Episodes of this evaluation."),
     Metric("eval/<policy>/return_mean", "reward", "The same for one policy (several policies only)."),
+    Metric("eval/env/<name>", "", "What the environment reports, as the mean of this evaluation's episodes."),
     Metric(TIME_TOTAL, "s", "Training time since the run began, earlier sessions included."),
     Metric(TIME_ITERATION, "s", "Duration of this iteration."),
     Metric(ENV_SHARE, "0-1", "Share of the iteration spent stepping and resetting environments."),
@@ -119,6 +120,11 @@ def policy_return(policy: str) -> str:
 def eval_policy_return(policy: str) -> str:
     """The name of a policy's mean return in evaluation."""
     return f"eval/{policy}/return_mean"
+
+
+def eval_env(what: str) -> str:
+    """The name of a number the environment reports in evaluation."""
+    return f"eval/env/{what}"
 
 
 def learn(policy: str, what: str) -> str:

@@ -50,6 +50,7 @@ class View:
         self.status = ""
         self.ended = ""
         self.reason = ""
+        self.closed = False
         self.spinner = Spinner("dots", style=ACCENT)
         self._updated = time.monotonic()
 
@@ -65,7 +66,7 @@ class View:
 
     def since_update(self) -> float:
         """Seconds since the last line, so that clocks go on during a long iteration."""
-        return 0.0 if self.ended else time.monotonic() - self._updated
+        return 0.0 if self.ended or self.closed else time.monotonic() - self._updated
 
     def time_left(self) -> tuple[float, str] | None:
         """Seconds to the nearest stop condition, with its metric."""
@@ -215,7 +216,9 @@ def _evaluation(e: Mapping[str, float]) -> Text:
     )
 
 
-def _subtitle(view: View) -> Text:
+def _subtitle(view: View) -> Text | None:
     if view.ended:
         return Text(f"{view.ended}: {view.reason}", style=_STATUS_STYLE.get(view.ended, "bold"))
+    if view.closed:
+        return None
     return Text("Ctrl-C: save and stop", style=LABEL)

@@ -50,9 +50,9 @@ def percent(share: float) -> str:
     return f"{100 * share:.0f} %"
 
 
-def ago(seconds: float) -> str:
-    """How long ago: just now, 12 min ago, 3 h ago, 5 d ago."""
+def age(seconds: float) -> str:
+    """How old something is, roughly: 40 s, 12 min, 3 h, 5 d."""
     for limit, unit, name in ((86400 * 2, 86400, "d"), (3600, 3600, "h"), (60, 60, "min")):
         if seconds >= limit:
-            return f"{int(seconds // unit)} {name} ago"
-    return "just now"
+            return f"{int(seconds // unit)} {name}"
+    return f"{max(0, int(seconds))} s"

@@ -36,7 +36,8 @@ def to_json(space: gym.Space) -> dict[str, Any]:
             "dtype": str(space.dtype),
         }
     if isinstance(space, spaces.MultiBinary):
-        return {"kind": "MultiBinary", "shape": list(space.shape)}
+        flat = isinstance(space.n, int | np.integer)
+        return {"kind": "MultiBinary", "n": int(space.n) if flat else list(space.shape)}
     if isinstance(space, spaces.Dict):
         return {"kind": "Dict", "spaces": [[key, to_json(sub)] for key, sub in space.spaces.items()]}
     if isinstance(space, spaces.Tuple):
@@ -62,7 +63,7 @@ def from_json(data: dict[str, Any]) -> gym.Space:
             np.array(data["nvec"], dtype=dtype), dtype=dtype.type, start=data["start"]
         )
     if kind == "MultiBinary":
-        return spaces.MultiBinary(data["shape"])
+        return spaces.MultiBinary(data["n"])
     if kind == "Dict":
         return spaces.Dict([(key, from_json(sub)) for key, sub in data["spaces"]])
     if kind == "Tuple":

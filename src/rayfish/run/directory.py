@@ -143,6 +143,14 @@ class RunDirectory:
         return self.path / "config.yaml"
 
     @property
+    def overrides(self) -> list[str]:
+        """The `key=value` words the run was started with."""
+        import yaml
+
+        file = self.path / "overrides.yaml"
+        return list(yaml.safe_load(file.read_text(encoding="utf-8")) or []) if file.exists() else []
+
+    @property
     def checkpoints(self) -> Path:
         """The folder of the checkpoints."""
         return self.path / "checkpoints"
@@ -286,7 +294,7 @@ def _runs_at(root: Path, pattern: str) -> list[RunDirectory]:
             found.append(RunDirectory.open(file.parent))
         except RayfishError:
             continue
-    return sorted(found, key=lambda run: (run.path.name, run.path.parent.name), reverse=True)
+    return sorted(found, key=lambda run: (run.data["times"]["created"], run.path.name), reverse=True)
 
 
 def _not_found(word: str, root: str | Path, runs: Sequence[RunDirectory]) -> RunNotFound:
@@ -362,7 +370,7 @@ def _alive(process: dict[str, Any]) -> bool:
 
 
 def _now() -> str:
-    return datetime.now(UTC).isoformat(timespec="seconds")
+    return datetime.now(UTC).isoformat(timespec="milliseconds")
 
 
 def _json(value: Any) -> str:

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from rayfish.envs import build as envs
+from rayfish.envs.kinds import is_multi_agent
 from rayfish.errors import RayfishError
 from rayfish.experiment import Experiment
 from rayfish.metrics.stats import bootstrap_ci
@@ -91,6 +92,7 @@ def evaluate(
         policy_returns=by_policy,
         file=str(_place(checkpoint)),
     )
+    Path(found.file).parent.mkdir(exist_ok=True)
     atomic_write(Path(found.file), json.dumps(asdict(found), indent=2) + "\n")
     return found
 
@@ -107,7 +109,7 @@ def _play(
     env = envs.make(
         envs.from_experiment(experiment, evaluation=True), envs.env_config_of(experiment, evaluation=True)
     )
-    episode = _single_episode if hasattr(env, "action_space") and not hasattr(env, "possible_agents") else _multi_episode
+    episode = _multi_episode if is_multi_agent(env) else _single_episode
     returns: list[float] = []
     lengths: list[int] = []
     totals: dict[str, float] = {}

@@ -51,21 +51,34 @@ def explain(error: BaseException, env: str) -> tuple[str, str]:
 
 def user_frame(error: BaseException) -> tuple[str, int, str] | None:
     """The innermost frame in the user's own code, also when it ran on a remote worker."""
-    frames = [(f.filename, f.lineno or 0, f.name) for f in traceback.extract_tb(error.__traceback__)]
-    # Ray carries a remote worker's traceback as text.
-    frames += [(m["file"], int(m["line"]), m["name"]) for m in _FRAME.finditer(str(error))]
     package = str(Path(__file__).resolve().parent.parent)
-    own = [f for f in frames if not f[0].startswith(package) and not any(part in f[0] for part in _LIBRARY)]
-    own = [f for f in own if Path(f[0]).suffix == ".py" and f[2] != "<module>"]
-    return own[-1] if own else None
+    for cause in reversed(chain(error)):
+        frames = [(f.filename, f.lineno or 0, f.name) for f in traceback.extract_tb(cause.__traceback__)]
+        # Ray carries a remote worker's traceback as text.
+        frames += [(m["file"], int(m["line"]), m["name"]) for m in _FRAME.finditer(str(cause))]
+        for file, line, name in reversed(frames):
+            foreign = file.startswith(package) or any(part in file for part in _LIBRARY)
+            if file.endswith(".py") and name != "<module>" and not foreign:
+                return file, line, name
+    return None
+
+
+def chain(error: BaseException) -> list[BaseException]:
+    """The exception, what caused it, what caused that, ... (RLlib re-raises with empty messages)."""
+    found: list[BaseException] = []
+    current: BaseException | None = error
+    while current is not None and current not in found:
+        found.append(current)
+        cause = getattr(current, "cause", None)
+        current = cause if isinstance(cause, BaseException) else current.__cause__
+    return found
 
 
 def root_message(error: BaseException) -> str:
     """`TypeName: message` of the exception that began it, in one line."""
-    cause = getattr(error, "cause", None)
-    if isinstance(cause, BaseException):
-        error = cause
-    lines = [line for line in str(error).strip().splitlines() if line.strip()]
-    message = lines[-1].strip() if lines else ""
-    name = type(error).__name__
-    return message if message.startswith(name) or re.match(r"^[\w.]+(Error|Exception): ", message) else f"{name}: {message}"
+    for cause in reversed(chain(error)):
+        lines = [line.strip() for line in str(cause).splitlines() if line.strip()]
+        if lines:
+            named = re.match(r"^[\w.]+(Error|Exception|Fault)\b", lines[-1])
+            return lines[-1] if named else f"{type(cause).__name__}: {lines[-1]}"
+    return type(error).__name__

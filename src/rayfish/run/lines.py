@@ -12,8 +12,8 @@ import logging
 import re
 from dataclasses import dataclass
 
-MARK = "\x1erayfish|"
-"""Begins a record; the record separator occurs in no ordinary text."""
+MARK = "\x02rayfish|"
+"""Begins a record: a control character that ordinary text has not, and `splitlines` does not split at."""
 
 HELLO = "HELLO"
 
@@ -53,7 +53,7 @@ class Line:
 
 def encode(level: str, worker: str, logger: str, text: str) -> str:
     """A record as a line of its own; JSON keeps a message of several lines together."""
-    return f"{MARK}{level}|{worker}|{logger}|{json.dumps(text, ensure_ascii=False)}\n"
+    return f"{MARK}{level}|{worker}|{logger}|{json.dumps(text)}\n"
 
 
 def decode(line: str) -> tuple[str, str, str, str] | None:

@@ -27,6 +27,8 @@ DRIVER = "driver"
 _AUTOSCALER_EVENT = ":event_summary:"
 _RAY_LOGGERS = ("ray", "ray.rllib", "ray.tune", "ray.train", "ray.data")
 _QUIET_FOR_S, _DRAIN_AT_MOST_S = 0.3, 1.5
+_LINES_PER_S = 20
+"""Lines of one process shown per second; an environment that prints with every step floods otherwise."""
 
 
 def setup_worker(name: str, level: str = "WARN") -> None:
@@ -63,6 +65,8 @@ def capture(log_file: Path, sink: Sink, level: str = "WARN") -> Iterator[None]:
     with ExitStack() as stack:
         log = stack.enter_context(Path(log_file).open("a", encoding="utf-8", buffering=1))
         router = _Router(log, sink, level)
+        stack.callback(router.flush)
+        stack.enter_context(_driver_descriptor(log))
         stack.enter_context(_driver_logging(router, level))
         stack.enter_context(_driver_streams(router))
         stack.enter_context(_worker_output(router))
@@ -81,6 +85,7 @@ class _Router:
         self._local = threading.local()
         self._names: dict[tuple[Any, Any], str] = {}
         self._hushed: set[tuple[Any, Any]] = set()
+        self._talkers: dict[str, _Talker] = {}
         self.last_worker_message = 0.0
 
     @property
@@ -100,9 +105,21 @@ class _Router:
         shown_from = self._user_level if line.ours else self._ray_level
         if line.quiet or line.level < shown_from or self.busy:
             return
+        with self._lock:
+            entries = self._talkers.setdefault(who, _Talker()).admit(level, line.text, time.monotonic())
+        for entry in entries:
+            self._show(who, *entry)
+
+    def flush(self) -> None:
+        """Show what was held back at the end."""
+        for who, talker in list(self._talkers.items()):
+            for entry in talker.rest():
+                self._show(who, *entry)
+
+    def _show(self, who: str, level: str, text: str) -> None:
         self._local.busy = True
         try:
-            self._sink(level, who, line.text)
+            self._sink(level, who, text)
         finally:
             self._local.busy = False
 
@@ -160,6 +177,45 @@ class _Router:
     def _name(self, source: tuple[Any, Any], data: Mapping[str, Any]) -> str:
         known = self._names.get(source)
         return known or f"{data.get('actor_name') or data.get('task_name') or 'worker'} {data.get('pid')}"
+
+
+class _Talker:
+    """One process as the console hears it: repetitions are counted, floods are cut; the file has all."""
+
+    def __init__(self) -> None:
+        self._last: tuple[str, str] | None = None
+        self._repeated = 0
+        self._second = 0.0
+        self._shown = 0
+        self._cut = 0
+
+    def admit(self, level: str, text: str, now: float) -> list[tuple[str, str]]:
+        """What to show for a message: itself, nothing, or first what was held back."""
+        if (level, text) == self._last:
+            self._repeated += 1
+            return []
+        held = self._repeats()
+        if now - self._second >= 1.0:
+            held += self._cuts()
+            self._second, self._shown = now, 0
+        self._last = (level, text)
+        if self._shown >= _LINES_PER_S and logging.getLevelNamesMapping().get(level, 0) < logging.ERROR:
+            self._cut += 1
+            return []
+        self._shown += 1
+        return [*held, (level, text)]
+
+    def rest(self) -> list[tuple[str, str]]:
+        """What is still held back."""
+        return self._repeats() + self._cuts()
+
+    def _repeats(self) -> list[tuple[str, str]]:
+        count, self._repeated = self._repeated, 0
+        return [("INFO", f"(the same {count} times more)")] if count and not self._cut else []
+
+    def _cuts(self) -> list[tuple[str, str]]:
+        count, self._cut = self._cut, 0
+        return [("INFO", f"({count} more lines are in log.txt)")] if count else []
 
 
 class _RecordHandler(logging.Handler):
@@ -270,6 +326,21 @@ def _driver_logging(router: _Router, level: str) -> Iterator[None]:
         for logger, handlers, propagate in kept:
             logger.handlers[:] = handlers or logger.handlers
             logger.propagate = propagate
+
+
+@contextmanager
+def _driver_descriptor(log: TextIO) -> Iterator[None]:
+    """What Ray's C++ core writes straight to the terminal would tear the live display: into the file."""
+    if not os.isatty(2):
+        yield
+        return
+    kept = os.dup(2)
+    os.dup2(log.fileno(), 2)
+    try:
+        yield
+    finally:
+        os.dup2(kept, 2)
+        os.close(kept)
 
 
 @contextmanager

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import fnmatch
 import math
+from dataclasses import replace
 from typing import Any
 
 from rayfish.algorithm import signatures
@@ -38,8 +39,11 @@ def inspect(
     problems += env_problems
     if info is not None:
         problems += _space_problems(experiment, info)
+    else:
+        model, name = experiment.get("training.model"), str(experiment.get("algo.name"))
+        problems += models.section_problems(model or {}, name, experiment.paths)
     problems += _offline_problems(experiment)
-    return problems, info
+    return [p if p.where else replace(p, where=experiment.origins.get(p.key, "")) for p in problems], info
 
 
 def require(experiment: Experiment, options: RayOptions | None = None) -> envs.EnvInfo:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-import time
 from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
@@ -21,9 +20,7 @@ from rayfish.run.directory import RunDirectory, find_run
 from rayfish.run.engine import RayOptions
 from rayfish.run.logs import capture
 from rayfish.run.signals import Interrupts
-from rayfish.run.trainer import Trainer, as_experiment, name_of, root_of
-
-COUNTERS = ("run/iteration", "run/env_steps", "run/episodes")
+from rayfish.run.trainer import Trainer, as_experiment
 
 
 def train(
@@ -62,9 +59,7 @@ def train(
         notes += changes
     preflight.require(experiment, options)
     if directory is None:
-        directory = RunDirectory.create(
-            experiment, root_of(experiment), name_of(experiment), command or " ".join(sys.argv)
-        )
+        directory = RunDirectory.create(experiment, command=command or sys.argv)
     with Run(experiment, directory, options, plain=plain, notes=notes, resumed=resume is not None) as run:
         while not run.over:
             run.iterate()
@@ -101,7 +96,6 @@ class Run:
         self._plain = plain
         self._notes = notes
         self._resumed = resumed
-        self._written = 0.0
         self._open = ExitStack()
 
     def __enter__(self) -> Run:
@@ -126,7 +120,7 @@ class Run:
         self.console.update(metrics)
         if self.checkpoints.due(self.trainer.iteration):
             self._save()
-        self._record()
+        self.directory.progress(metrics, self.checkpoints.best)
         self.over = self.interrupts.requested or self.stop.reached(metrics) or ""
 
     def finish(self) -> None:
@@ -135,7 +129,6 @@ class Run:
         wanted = self.checkpoints.at_end or self.interrupts.requested
         if wanted and self.trainer.iteration and not self.checkpoints.saved(self.trainer.iteration):
             self._save()
-        self._record(at_once=True)
         self.directory.finish(status, self.over)
         self.console.finish(status, self.over)
 
@@ -143,16 +136,15 @@ class Run:
         folder = self.directory.path
         level = str(self.experiment.get("debugging.log_level", "WARN"))
         self.console = self._open.enter_context(
-            open_console(_title(self.experiment), self.stop, folder, plain=self._plain)
+            open_console(self.directory.title, self.stop, folder, plain=self._plain)
         )
         self._open.enter_context(capture(self.directory.log_file, self.console.log, level))
         self.interrupts = self._open.enter_context(Interrupts(self.console.note))
         for note in self._notes:
             self.console.note(note)
         if self._resumed:
-            self.directory.reopen()
             self.experiment.save(self.directory.config_file)
-        self.directory.update(runner={"used": "rllib", "why": "RLlib's env runners step the environments"})
+        self.directory.begin("rllib", "RLlib's env runners step the environments")
         self.console.status("starting Ray and building the algorithm")
         self.trainer = self._open.enter_context(Trainer(self.experiment, ray_options=self._options))
         resume_at = self._restore() if self._resumed else None
@@ -162,19 +154,7 @@ class Run:
 
     def _save(self) -> None:
         self.console.saved(self.checkpoints.save(self.trainer))
-        self._record(at_once=True)
-
-    def _record(self, *, at_once: bool = False) -> None:
-        """Keeps run.json near the truth; a fast run writes it once a second, not a thousand times."""
-        if not at_once and time.monotonic() - self._written < 1.0:
-            return
-        self._written = time.monotonic()
-        metrics = self.trainer.metrics
-        self.directory.update(
-            counters={key: metrics[key] for key in COUNTERS if key in metrics},
-            best=self.checkpoints.best,
-            times={"training_s": metrics.get("time/total_s", 0.0)},
-        )
+        self.directory.progress(self.trainer.metrics, self.checkpoints.best)
 
     def _restore(self) -> int:
         """Back to the last checkpoint; gives the iteration that metrics roll back to."""
@@ -185,7 +165,7 @@ class Run:
         path = last.resolve()
         self.trainer.restore(path)
         self.checkpoints.last = path
-        self.checkpoints.best = self.directory.info.get("best")
+        self.checkpoints.best = self.directory.data.get("best")
         self.checkpoints.drop_after(self.trainer.iteration)
         self.console.note(f"resumed at iteration {self.trainer.iteration}")
         return self.trainer.iteration
@@ -199,7 +179,3 @@ class Run:
             self.directory.finish("failed", what)
         self._open.close()
 
-
-def _title(experiment: Experiment) -> str:
-    env = getattr(experiment.env, "__name__", None) or experiment.get("environment.env")
-    return f"{experiment.get('algo.name')} on {env}"

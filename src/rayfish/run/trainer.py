@@ -193,9 +193,7 @@ class Trainer:
         from rayfish.run.directory import RunDirectory
 
         if not hasattr(self, "_directory"):
-            self._directory = RunDirectory.create(
-                self.experiment, root_of(self.experiment), name_of(self.experiment), "rayfish.Trainer"
-            )
+            self._directory = RunDirectory.create(self.experiment, command="rayfish.Trainer")
         return self._directory.path
 
 
@@ -215,13 +213,3 @@ def as_experiment(
         return experiment
     return Experiment.compose(experiment, overrides, env=env, config_dir=config_dir)
 
-
-def name_of(experiment: Experiment) -> str:
-    """The run's name: `runtime.name`, else algorithm and environment."""
-    env = getattr(experiment.env, "__name__", None) or experiment.get("environment.env")
-    return str(experiment.get("runtime.name") or f"{env}-{experiment.get('algo.name')}")
-
-
-def root_of(experiment: Experiment) -> str:
-    """The folder that holds all runs."""
-    return str(experiment.get("runtime.local_dir") or "runs")

@@ -1,0 +1,257 @@
+"""`rayfish config`: what an experiment resolves to, whether it can run, and which keys there are."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from rayfish.cli.complete import complete_sections, complete_words
+from rayfish.errors import RayfishError, did_you_mean
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from rayfish.errors import Problem
+    from rayfish.experiment import Experiment
+
+_KEY_WIDTH, _VALUE_WIDTH = 36, 20
+_FEW = 3
+
+app = typer.Typer(no_args_is_help=True, help="Look at an experiment: its values, its problems, all its keys.")
+
+Words = Annotated[
+    list[str] | None,
+    typer.Argument(
+        metavar="[EXPERIMENT] [KEY=VALUE]...",
+        help="A preset (rayfish config list), a YAML file, or nothing; then settings.",
+        autocompletion=complete_words,
+    ),
+]
+File = Annotated[str | None, typer.Option("-f", "--file", help="An experiment file in place of a preset.")]
+ConfigName = Annotated[str, typer.Option("-cn", "--config-name", help="The main config, without .yaml.")]
+ConfigDir = Annotated[
+    Path | None, typer.Option("-cd", "--config-dir", help="A folder with your own Hydra groups and presets.")
+]
+
+
+@app.command()
+def show(
+    words: Words = None,
+    file: File = None,
+    config_name: ConfigName = "config",
+    config_dir: ConfigDir = None,
+    as_yaml: Annotated[bool, typer.Option("--yaml", help="Plain YAML, to keep or to pipe.")] = False,
+) -> None:
+    """Show the resolved experiment, each value with the file and line, or the override, it came from."""
+    experiment = _compose(words, file, config_name, config_dir)
+    if as_yaml:
+        typer.echo(experiment.to_yaml(), nl=False)
+        return
+    console = _console()
+    for name, values in experiment.config.items():
+        if values:
+            _print_section(console, experiment, name, values)
+    _print_notes(console, experiment)
+
+
+@app.command()
+def check(
+    words: Words = None, file: File = None, config_name: ConfigName = "config", config_dir: ConfigDir = None
+) -> None:
+    """Check everything that can be known without computing: keys, values, environment, model, resources."""
+    experiment = _compose(words, file, config_name, config_dir)
+    from rayfish.run import preflight
+
+    problems, info = preflight.inspect(experiment)
+    console = _console()
+    _print_notes(console, experiment)
+    if problems:
+        _print_problems(console, problems)
+        raise typer.Exit(1)
+    _print_fine(console, experiment, info)
+
+
+@app.command("list")
+def list_presets(config_dir: ConfigDir = None) -> None:
+    """List the presets and main configs, the shipped ones and those of --config-dir."""
+    from rich.table import Table
+
+    from rayfish.experiment.compose import catalogue
+    from rayfish.experiment.files import SHIPPED
+
+    console = _console()
+    for title, entries in catalogue(config_dir).items():
+        console.print(f"[bold]{title}[/]")
+        table = Table(box=None, show_header=False)
+        for name, doc, path in entries:
+            own = "" if path.startswith(SHIPPED) else f" [green]({path})[/]"
+            table.add_row(f"[cyan]{name}[/]", doc + own)
+        console.print(table)
+        console.print()
+    console.print("[dim]rayfish train NAME, rayfish config show NAME; main configs with -cn NAME[/]")
+
+
+@app.command()
+def keys(
+    section: Annotated[
+        str | None,
+        typer.Argument(help="A section, or part of a key to look for.", autocompletion=complete_sections),
+    ] = None,
+    algo: Annotated[str | None, typer.Option("--algo", help="Training keys of this algorithm.")] = None,
+) -> None:
+    """Explain the keys of a section, or all keys whose name contains a word."""
+    from rayfish.algorithm import reference
+
+    console = _console()
+    names = reference.section_names()
+    algo = _algorithm(algo)
+    if section is None:
+        _print_sections(console)
+    elif section in names:
+        _print_keys(console, section, reference.rows(section, algo))
+        if section == "training" and algo is None:
+            console.print("[dim]Shared by all algorithms; --algo PPO shows one with its own keys.[/]")
+    else:
+        found = {n: [r for r in reference.all_rows(n, algo) if section in f"{n}.{r.key}"] for n in names}
+        found = {name: hits for name, hits in found.items() if hits}
+        if not found:
+            known = [*names, *(row.key for name in names for row in reference.all_rows(name, algo))]
+            close = did_you_mean(section, known)
+            hint = f"rayfish config keys {close[0]}" if close else "rayfish config keys"
+            raise RayfishError(f"no key contains {section!r}", hint)
+        for name, hits in found.items():
+            _print_keys(console, name, hits)
+
+
+def _compose(
+    words: list[str] | None, file: str | None, config_name: str, config_dir: Path | None
+) -> Experiment:
+    from rayfish.experiment import Experiment
+    from rayfish.experiment.overrides import split_words
+
+    name, overrides = split_words(words or [])
+    if file is not None and name is not None:
+        raise RayfishError(f"both -f {file} and the experiment {name} are given", "name one of them")
+    return Experiment.compose(file or name, overrides, config_name=config_name, config_dir=config_dir)
+
+
+def _console() -> Console:
+    from rich.console import Console
+
+    return Console(highlight=False)
+
+
+def _algorithm(name: str | None) -> str | None:
+    from rayfish.experiment.sections import ALGORITHMS
+
+    if name is None:
+        return None
+    known = next((known for known in ALGORITHMS if known.lower() == name.lower()), None)
+    if known is None:
+        close = did_you_mean(name.upper(), ALGORITHMS)
+        raise RayfishError(f"there is no algorithm {name!r}", f"--algo {close[0] if close else 'PPO'}")
+    return known
+
+
+def _print_section(console: Console, experiment: Experiment, name: str, values: Any) -> None:
+    """One section: key, value, origin; what the user wrote stands out from what is shipped."""
+    from rich.text import Text
+
+    from rayfish.experiment import tree
+    from rayfish.experiment.files import SHIPPED
+
+    console.print(Text(name, style="bold"))
+    for key, value in tree.leaves(values) if isinstance(values, dict) else [("", values)]:
+        origin = experiment.origin(f"{name}.{key}")
+        preset = "/experiment/" in origin
+        ours = origin.startswith(SHIPPED) and not preset
+        style = "dim" if ours or not origin else "cyan" if preset else "bold green"
+        line = Text(f"  {key:<{_KEY_WIDTH}} ").append(f"{_text(value):<{_VALUE_WIDTH}} ", style=style)
+        if console.is_terminal:
+            # The end of an origin (file and line) says more than its beginning.
+            room = max(12, console.width - line.cell_len)
+            origin = origin if len(origin) <= room else f"…{origin[-(room - 1) :]}"
+        console.print(line.append(origin, style="dim"), soft_wrap=True)
+
+
+def _text(value: Any) -> str:
+    import json
+
+    if isinstance(value, str):
+        return value
+    return json.dumps(value, default=str)
+
+
+def _print_notes(console: Console, experiment: Experiment) -> None:
+    from rich.markup import escape
+
+    for note in experiment.notes:
+        console.print(f"[yellow]note:[/] {escape(note)}", soft_wrap=True)
+
+
+def _print_problems(console: Console, problems: list[Problem]) -> None:
+    from rich.markup import escape
+
+    count = len(problems)
+    console.print(f"[bold red]{count} problem{'s' if count > 1 else ''}[/]")
+    for problem in problems:
+        console.print(f"\n[red]✗[/] [bold]{escape(problem.key)}[/]: {escape(problem.what)}", soft_wrap=True)
+        if problem.where:
+            console.print(f"  [dim]written in: {escape(problem.where)}[/]", soft_wrap=True)
+        if problem.hint:
+            console.print(f"  [cyan]next step: {escape(problem.hint)}[/]", soft_wrap=True)
+
+
+def _print_fine(console: Console, experiment: Experiment, info: Any) -> None:
+    from rich.markup import escape
+
+    count = len(experiment.origins)
+    algo, env = experiment.get("algo.name"), experiment.get("environment.env") or experiment.env
+    console.print(f"[bold green]✓ fine[/]: {algo} on {escape(str(env))}, {count} values", soft_wrap=True)
+    if info is not None:
+        agents = ", ".join(str(agent) for agent in info.agents) if info.kind == "multi" else ""
+        agent = next(iter(info.observation_spaces))
+        console.print(f"  [dim]observation {escape(str(info.observation_spaces[agent]))}[/]", soft_wrap=True)
+        console.print(f"  [dim]action {escape(str(info.action_spaces[agent]))}[/]", soft_wrap=True)
+        if agents:
+            console.print(f"  [dim]agents {escape(agents)}[/]", soft_wrap=True)
+    console.print("  [dim]checked: keys, types, contradictions, environment, spaces, model, resources[/]")
+
+
+def _print_sections(console: Console) -> None:
+    from rich.table import Table
+
+    from rayfish.algorithm import reference
+    from rayfish.experiment.sections import METHODS, SECTIONS
+
+    table = Table("section", "keys", "what it is about", box=None, pad_edge=False)
+    for name in reference.section_names():
+        section = SECTIONS.get(name)
+        doc = section.doc.partition(". ")[0].rstrip(".") if section else "The network"
+        feeds = f" [dim]AlgorithmConfig.{METHODS[name]}()[/]" if name in METHODS else ""
+        table.add_row(f"[cyan]{name}[/]", str(len(reference.rows(name)) or "any"), f"{doc}.{feeds}")
+    console.print(table)
+    console.print("\n[dim]rayfish config keys SECTION, rayfish config keys training --algo PPO[/]")
+
+
+def _print_keys(console: Console, section: str, rows: list[Any]) -> None:
+    """Each key on a line of its own with what it takes, its meaning indented below."""
+    from rich.padding import Padding
+    from rich.text import Text
+
+    console.print(Text(section, style="bold"))
+    for row in rows:
+        takes = ", ".join(row.choices) if row.choices else row.type
+        line = Text(f"  {section}.").append(row.key, style="bold cyan" if row.is_own else "cyan")
+        line.append(f"  {takes}", style="dim").append("  default ", style="dim").append(row.default)
+        console.print(line)
+        doc = row.doc if len(rows) <= _FEW else _first_sentences(row.doc)
+        if doc:
+            console.print(Padding(Text(doc), (0, 0, 0, 6)))
+
+
+def _first_sentences(doc: str) -> str:
+    cut = doc.find(". ", 60)
+    return doc[: cut + 1] if cut > 0 else doc

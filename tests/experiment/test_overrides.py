@@ -1,0 +1,130 @@
+"""Words on the command line."""
+
+from __future__ import annotations
+
+import pytest
+
+from rayfish import Experiment
+from rayfish.errors import ConfigError, RayfishError
+from rayfish.experiment import expand
+from rayfish.experiment.overrides import split_words
+
+
+@pytest.mark.parametrize(
+    ("word", "key", "value"),
+    [
+        ("training.lr=3e-4", "training.lr", 3e-4),
+        ("environment.env=my_env.py:MyEnv", "environment.env", "my_env.py:MyEnv"),
+        ("environment.env=ALE/Pong-v5", "environment.env", "ALE/Pong-v5"),
+        ("environment.env_config.new=1", "environment.env_config.new", 1),
+        ("+environment.env_config.new=1", "environment.env_config.new", 1),
+        ("++training.lr=2", "training.lr", 2),
+        ("environment.env_config.deep.er={a: [1, 2]}", "environment.env_config.deep.er.a", [1, 2]),
+        ("training.model.fcnet_hiddens=[8,8]", "training.model.fcnet_hiddens", [8, 8]),
+        ("runtime.name='a b'", "runtime.name", "a b"),
+        ("training.grad_clip=null", "training.grad_clip", None),
+        ("stop_conditions.rollout/return_mean=5", "stop_conditions.rollout/return_mean", 5),
+        ("multi_agent.mapping.scout_*=scouts", "multi_agent.mapping.scout_*", "scouts"),
+        ("training={lr: 7}", "training.lr", 7),
+    ],
+)
+def test_value_is_set_and_its_origin_known(word, key, value):
+    experiment = Experiment.compose("cartpole", [word])
+    assert experiment.get(key, "absent") == value
+    assert experiment.origin(key) == "command line"
+
+
+def test_dictionary_override_merges():
+    experiment = Experiment.compose("cartpole", ["training={lr: 7}"])
+    assert experiment.get("training.minibatch_size") == 512
+
+
+def test_later_word_wins():
+    assert Experiment.compose("cartpole", ["training.lr=1", "training.lr=2"]).get("training.lr") == 2
+
+
+def test_tilde_removes_a_key():
+    experiment = Experiment.compose("cartpole", ["~training.vf_clip_param"])
+    assert "vf_clip_param" not in experiment.section("training")
+    assert "training.vf_clip_param" not in experiment.origins
+
+
+def test_removing_what_is_not_there_is_a_mistake():
+    with pytest.raises(ConfigError, match=r"training\.nothing"):
+        Experiment.compose("cartpole", ["~training.nothing"])
+
+
+def test_every_unreadable_word_is_reported_at_once():
+    with pytest.raises(ConfigError) as error:
+        Experiment.compose("cartpole", ["training.lr=[1", "a=(b", "training.gamma=0.9"])
+    assert len(error.value.problems) == 2
+
+
+def test_unreadable_words_are_explained_without_grammar_talk():
+    with pytest.raises(ConfigError) as error:
+        Experiment.compose("cartpole", ["training.lr==3", "a b=3"])
+    text = str(error.value)
+    assert "expecting" not in text and "Exception" not in text
+    assert "has no readable key" in text
+
+
+def test_distribution_is_sent_to_tune():
+    with pytest.raises(ConfigError, match="rayfish tune"):
+        Experiment.compose("cartpole", ["training.lr=loguniform(1e-5,1e-2)"])
+
+
+def test_several_values_need_multirun():
+    with pytest.raises(ConfigError, match="--multirun"):
+        Experiment.compose("cartpole", ["training.lr=1e-3,1e-4"])
+
+
+def test_words_are_split_into_name_and_overrides():
+    assert split_words(["cartpole", "a=1", "~b"]) == ("cartpole", ["a=1", "~b"])
+    assert split_words([]) == (None, [])
+    with pytest.raises(RayfishError, match="two experiments"):
+        split_words(["cartpole", "pendulum"])
+
+
+def test_without_sweep_there_is_one_run():
+    assert expand(["a=1"], multirun=False, seeds=None) == [("a=1",)]
+    assert expand([], multirun=False, seeds=None) == [()]
+
+
+def test_multirun_makes_every_combination():
+    runs = expand(["training.lr=1e-3,1e-4", "b=2", "c=range(0,2)"], multirun=True, seeds=None)
+    assert len(runs) == 4
+    assert runs[0] == ("training.lr=0.001", "b=2", "c=0")
+    assert len(set(runs)) == 4
+
+
+def test_multirun_over_presets_and_groups():
+    runs = expand(["training/model=mlp,lstm"], multirun=True, seeds=None)
+    assert runs == [("training/model=mlp",), ("training/model=lstm",)]
+
+
+def test_seeds_count_up_from_the_base():
+    assert expand([], multirun=False, seeds=2) == [("debugging.seed=2000",), ("debugging.seed=2001",)]
+    runs = expand(["debugging.seed=7"], multirun=False, seeds=2)
+    assert [run[-1] for run in runs] == ["debugging.seed=7", "debugging.seed=8"]
+    assert Experiment.compose("cartpole", runs[1]).get("debugging.seed") == 8
+
+
+def test_seeds_multiply_a_sweep():
+    assert len(expand(["a=1,2"], multirun=True, seeds=3)) == 6
+
+
+def test_sweep_without_multirun_names_every_word():
+    with pytest.raises(ConfigError) as error:
+        expand(["a=1,2", "b=3,4"], multirun=False, seeds=None)
+    assert len(error.value.problems) == 2
+    assert "a=[1,2]" in str(error.value)
+
+
+def test_continuous_range_cannot_be_enumerated():
+    with pytest.raises(ConfigError, match="rayfish tune"):
+        expand(["a=interval(0,1)"], multirun=True, seeds=None)
+
+
+def test_swept_seed_and_seeds_contradict():
+    with pytest.raises(ConfigError, match="--seeds"):
+        expand(["debugging.seed=1,2"], multirun=True, seeds=2)

@@ -1,0 +1,85 @@
+"""What is wrong is said before any compute, all of it, with the arithmetic and the next step."""
+
+from __future__ import annotations
+
+import pytest
+
+from rayfish.errors import ConfigError
+from rayfish.experiment import Experiment
+from rayfish.run import preflight
+from rayfish.run.engine import RayOptions
+
+TWO_CPUS = RayOptions(num_cpus=2, num_gpus=0)
+
+
+def compose(*overrides: str, name: str | None = "cartpole") -> Experiment:
+    return Experiment.compose(name, overrides)
+
+
+def texts(experiment: Experiment, options: RayOptions = TWO_CPUS) -> list[str]:
+    return [str(problem) for problem in preflight.check(experiment, options)]
+
+
+def test_presets_are_sound():
+    for name in ("cartpole", "cartpole-dqn", "pendulum"):
+        assert texts(compose(name=name)) == []
+
+
+def test_too_many_runners_are_refused_with_the_arithmetic(monkeypatch):
+    monkeypatch.setitem(__import__("sys").modules, "ray", None)  # no running Ray decides here
+    (problem,) = texts(compose("rollouts.num_env_runners=8"))
+    assert "asks for 9 CPUs: 8 env runners + 1 driver; this machine has 2" in problem
+    assert "set rollouts.num_env_runners=1, or --fit" in problem
+
+
+def test_fit_shrinks_to_the_machine_and_says_what_it_changed(monkeypatch):
+    monkeypatch.setitem(__import__("sys").modules, "ray", None)
+    wanted = compose("rollouts.num_env_runners=8", "learners.num_gpus_per_learner=1")
+    fitted, notes = preflight.fit(wanted, TWO_CPUS)
+    assert fitted.get("rollouts.num_env_runners") == 1
+    assert fitted.get("learners.num_gpus_per_learner") == 0
+    assert notes == [
+        "--fit: learners.num_gpus_per_learner 1 -> 0",
+        "--fit: rollouts.num_env_runners 8 -> 1",
+    ]
+    assert texts(fitted) == []
+
+
+def test_gpus_that_are_not_there_are_refused(monkeypatch):
+    monkeypatch.setitem(__import__("sys").modules, "ray", None)
+    (problem,) = texts(compose("resources.num_gpus=2"))
+    assert "asks for 2 GPUs" in problem
+    assert "this machine has 0" in problem
+
+
+def test_every_problem_is_reported_at_once():
+    found = "\n".join(
+        texts(
+            compose(
+                "training.lrr=1e-3",
+                "training.minibatch_size=8192",
+                "rollouts.num_env_runners=many",
+                "environment.env=CartPole-v7",
+                "training.model.fcnet_hidens=[64]",
+            )
+        )
+    )
+    for part in ("training.lrr", "minibatch_size", "num_env_runners", "CartPole-v7", "fcnet_hidens"):
+        assert part in found, part
+
+
+def test_spaces_an_algorithm_cannot_take_are_named():
+    (problem,) = texts(compose("algo.name=DQN", "environment.env=Pendulum-v1", name=None))
+    assert "DQN" in problem
+    assert "Box" in problem
+
+
+def test_require_raises_with_all_problems():
+    with pytest.raises(ConfigError) as caught:
+        preflight.require(compose("training.lrr=1", "environment.env=Nope-v0"), TWO_CPUS)
+    assert len(caught.value.problems) >= 2
+
+
+def test_offline_algorithms_ask_for_their_data():
+    found = texts(compose("algo.name=BC", "environment.env=CartPole-v1", name=None))
+    assert any("offline_data.input_" in text for text in found)

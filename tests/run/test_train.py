@@ -1,0 +1,186 @@
+"""A whole run, as a user's command: what it writes, how it ends, how it goes on."""
+
+from __future__ import annotations
+
+import csv
+import json
+
+import pytest
+
+import rayfish
+from rayfish.errors import ConfigError, RunFailed
+from rayfish.run.evaluate import evaluate
+from tests.helpers import info_of, metrics_of
+
+SMALL = (
+    "rollouts.num_envs_per_env_runner=4",
+    "training.train_batch_size_per_learner=256",
+    "training.minibatch_size=64",
+    "training.num_epochs=1",
+    "training.model.fcnet_hiddens=[16]",
+    "stop_conditions.episode_reward_mean=null",
+)
+
+pytestmark = pytest.mark.usefixtures("ray_session", "workdir")
+
+
+def train(*overrides: str, **options):
+    return rayfish.train("cartpole", *SMALL, *overrides, plain=True, **options)
+
+
+def test_a_run_folder_holds_everything_the_design_names():
+    run = train("stop_conditions.training_iteration=4", "checkpoint.checkpoint_frequency=2")
+    info = info_of(run)
+    assert info["status"] == "done"
+    assert info["runner"]["used"] == "rllib"
+    assert info["counters"]["run/iteration"] == 4
+    for name in ("config.yaml", "overrides.yaml", "command.txt", "provenance.json", "log.txt"):
+        assert (run / name).is_file(), name
+    assert list((run / "events").glob("events.out.*"))
+    lines = metrics_of(run)
+    assert [line["run/iteration"] for line in lines] == [1, 2, 3, 4]
+    assert all(isinstance(value, int | float) for line in lines for value in line.values())
+    with (run / "progress.csv").open() as file:
+        assert len(list(csv.DictReader(file))) == 4
+    assert sorted(p.name for p in (run / "checkpoints").iterdir()) == ["000002", "000004", "best", "last"]
+    assert (run / "checkpoints" / "last").resolve().name == "000004"
+
+
+def test_only_the_newest_checkpoints_and_the_best_are_kept():
+    run = train(
+        "stop_conditions.training_iteration=5",
+        "checkpoint.checkpoint_frequency=1",
+        "checkpoint.num_to_keep=2",
+    )
+    numbered = {p.name for p in (run / "checkpoints").iterdir() if p.name.isdigit()}
+    best = (run / "checkpoints" / "best").resolve().name
+    assert {"000004", "000005"} <= numbered
+    assert numbered <= {"000004", "000005", best}
+
+
+def test_resume_goes_on_with_counters_and_metrics():
+    run = train("stop_conditions.training_iteration=2", "checkpoint.checkpoint_frequency=1")
+    again = rayfish.train(None, "stop_conditions.training_iteration=4", resume=run, plain=True)
+    assert again == run
+    lines = metrics_of(run)
+    assert [line["run/iteration"] for line in lines] == [1, 2, 3, 4]
+    steps = [line["run/env_steps"] for line in lines]
+    assert steps == sorted(steps)
+    assert steps[3] > steps[1] * 1.5
+    assert info_of(run)["status"] == "done"
+
+
+def test_a_finished_run_resumed_without_a_new_goal_stays_finished():
+    run = train("stop_conditions.training_iteration=2")
+    rayfish.train(None, resume=run, plain=True)
+    assert len(metrics_of(run)) == 2
+
+
+def test_warm_start_takes_the_weights_and_nothing_else():
+    first = train("stop_conditions.training_iteration=2")
+    with rayfish.Trainer("cartpole", *SMALL, f"algo.checkpoint_path={first}") as trainer:
+        warm = trainer.get_weights()["default_policy"]
+        assert trainer.iteration == 0
+    saved = rayfish.load(first).weights()
+    assert any((warm[name] == value).all() for name, value in _matching(warm, saved))
+
+
+def _matching(warm, saved):
+    """Weights present in both, by the end of their names (RLlib's module adds a prefix)."""
+    pairs = [(w, saved[s]) for w in warm for s in saved if w.endswith(s.split("/")[-1])]
+    assert pairs
+    return pairs
+
+
+def test_warm_start_from_another_network_is_one_clear_error():
+    first = train("stop_conditions.training_iteration=1")
+    with pytest.raises(rayfish.RayfishError, match="do not fit this model"):
+        train(f"algo.checkpoint_path={first}", "training.model.fcnet_hiddens=[32]")
+
+
+def test_an_env_that_breaks_while_training_names_its_line_and_keeps_what_was_finished(workdir):
+    (workdir / "breaks.py").write_text(
+        "import gymnasium as gym\n"
+        "class Breaks(gym.Env):\n"
+        "    observation_space = gym.spaces.Box(-1, 1, (2,))\n"
+        "    action_space = gym.spaces.Discrete(2)\n"
+        "    steps = 0\n"
+        "    def reset(self, *, seed=None, options=None):\n"
+        "        super().reset(seed=seed)\n"
+        "        return self.observation_space.sample(), {}\n"
+        "    def step(self, action):\n"
+        "        Breaks.steps += 1\n"
+        "        if Breaks.steps > 600:\n"
+        "            raise RuntimeError('the motor is hot')\n"
+        "        return self.observation_space.sample(), 1.0, Breaks.steps % 10 == 0, False, {}\n"
+    )
+    with pytest.raises(RunFailed) as caught:
+        train("environment.env=breaks.py:Breaks", "checkpoint.checkpoint_frequency=1")
+    assert "the motor is hot" in caught.value.what
+    assert "breaks.py:12" in caught.value.what
+    (run,) = (workdir / "runs").glob("*/*")
+    assert info_of(run)["status"] == "failed"
+    assert "the motor is hot" in info_of(run)["reason"]
+    assert (run / "checkpoints" / "last" / "rayfish.json").is_file()
+    assert "Traceback" in (run / "log.txt").read_text()
+
+
+def test_nothing_is_written_when_the_experiment_cannot_run(workdir):
+    with pytest.raises(ConfigError):
+        train("training.lrr=1")
+    assert not (workdir / "runs").exists()
+
+
+def test_evaluation_is_written_beside_the_run_and_repeats_itself():
+    run = train("stop_conditions.training_iteration=2")
+    first, second = (evaluate(run, episodes=3, seed=7) for _ in range(2))
+    assert first.returns == second.returns
+    assert len(first.returns) == 3
+    assert first.ci_low <= first.return_mean <= first.ci_high
+    written = json.loads((run / "evaluations").glob("*.json").__next__().read_text())
+    assert written["returns"] == first.returns
+
+
+def test_evaluation_by_steps_finishes_the_last_episode():
+    run = train("stop_conditions.training_iteration=1")
+    found = evaluate(run, steps=100)
+    assert found.steps >= 100
+    assert found.steps - found.lengths[-1] < 100
+
+
+def test_periodic_evaluation_has_its_own_env_config_and_interval(workdir):
+    (workdir / "told.py").write_text(
+        "import gymnasium as gym\n"
+        "class Told(gym.Env):\n"
+        "    observation_space = gym.spaces.Box(-1, 1, (2,))\n"
+        "    action_space = gym.spaces.Discrete(2)\n"
+        "    def __init__(self, reward=1.0, length=5):\n"
+        "        self.reward, self.length = reward, length\n"
+        "    def reset(self, *, seed=None, options=None):\n"
+        "        super().reset(seed=seed)\n"
+        "        self.t = 0\n"
+        "        return self.observation_space.sample(), {}\n"
+        "    def step(self, action):\n"
+        "        self.t += 1\n"
+        "        done = self.t >= self.length\n"
+        "        info = {'metrics': {'seen': self.reward}} if done else {}\n"
+        "        return self.observation_space.sample(), self.reward, done, False, info\n"
+    )
+    run = train(
+        "environment.env=told.py:Told",
+        "environment.env_config.reward=2.0",
+        "evaluation.evaluation_interval=2",
+        "evaluation.evaluation_duration=3",
+        "evaluation.evaluation_config.env_config.reward=10.0",
+        "stop_conditions.training_iteration=4",
+    )
+    lines = metrics_of(run)
+    assert [("eval/return_mean" in line) for line in lines] == [False, True, False, True]
+    assert lines[1]["eval/return_mean"] == 50.0
+    assert lines[1]["rollout/return_mean"] == 10.0
+    assert lines[1]["env/seen"] == 2.0
+
+
+def test_an_episode_limit_cuts_endless_episodes():
+    run = train("rollouts.horizon=7", "stop_conditions.training_iteration=1")
+    assert metrics_of(run)[0]["rollout/length_mean"] == 7.0

@@ -1,0 +1,75 @@
+"""The trainer as a notebook uses it."""
+
+from __future__ import annotations
+
+import gymnasium as gym
+import numpy as np
+import pytest
+
+import rayfish
+from tests.run.test_train import SMALL
+
+pytestmark = pytest.mark.usefixtures("ray_session", "workdir")
+
+
+def test_step_save_restore_evaluate_weights_and_runners():
+    with rayfish.Trainer(
+        "cartpole", *SMALL, "evaluation.evaluation_interval=100", "evaluation.evaluation_duration=2"
+    ) as trainer:
+        first = trainer.step()
+        assert first["run/iteration"] == 1
+        assert trainer.result["training_iteration"] == 1
+        checkpoint = trainer.save()
+        saved = trainer.get_weights()
+        trainer.step()
+        assert not _equal(trainer.get_weights(), saved)
+        trainer.restore(checkpoint)
+        assert trainer.iteration == 1
+        assert _equal(trainer.get_weights(), saved)
+        assert trainer.step()["run/iteration"] == 2
+        trainer.set_weights(saved)
+        assert _equal(trainer.get_weights(), saved)
+        assert trainer.evaluate()["eval/return_mean"] > 0
+        assert trainer.foreach_runner(lambda runner: runner.num_envs) == [4]
+    with pytest.raises(rayfish.RayfishError, match="closed"):
+        trainer.step()
+
+
+def _equal(a, b) -> bool:
+    return all(np.array_equal(a[p][k], b[p][k]) for p in b for k in b[p])
+
+
+def test_an_env_class_of_the_notebook_trains_on_remote_runners_too():
+    class Here(gym.Env):
+        observation_space = gym.spaces.Box(-1, 1, (2,))
+        action_space = gym.spaces.Discrete(2)
+
+        def reset(self, *, seed=None, options=None):
+            super().reset(seed=seed)
+            self.t = 0
+            return self.observation_space.sample(), {}
+
+        def step(self, action):
+            self.t += 1
+            return self.observation_space.sample(), float(action), self.t == 10, False, {}
+
+    with rayfish.Trainer("cartpole", *SMALL, "rollouts.num_env_runners=2", env=Here) as trainer:
+        assert trainer.step()["rollout/length_mean"] == 10.0
+        assert len(trainer.foreach_runner(lambda runner: 1)) == 3
+
+
+def test_two_trainers_with_the_same_seed_learn_the_same():
+    def weights():
+        with rayfish.Trainer("cartpole", *SMALL) as trainer:
+            trainer.step()
+            return trainer.get_weights(), trainer.step()["rollout/return_mean"]
+
+    first, second = weights(), weights()
+    assert first[1] == second[1]
+    assert _equal(first[0], second[0])
+
+
+def test_a_broken_experiment_leaves_no_ray_and_no_folder_behind(workdir):
+    with pytest.raises(rayfish.RayfishError):
+        rayfish.Trainer("cartpole", "environment.env=Nope-v0")
+    assert not (workdir / "runs").exists()
