@@ -28,7 +28,7 @@ lint: $(VENV)/.ready-dev  ## ruff and mypy
 
 reference: $(VENV)/.ready-dev  ## rebuild the key table and the reference page from the installed Ray
 	@$(BIN)/python -m rayfish.algorithm.signatures
-	@$(BIN)/python -m rayfish.experiment.reference > docs/reference.md
+	@$(BIN)/python -m rayfish.algorithm.reference > docs/reference.md
 
 bench: $(VENV)/.ready-dev  ## the numbers the README claims
 	@$(BIN)/python benchmarks/overhead.py

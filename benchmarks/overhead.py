@@ -45,7 +45,9 @@ def main() -> None:
             algorithm.stop()
     hand, fish = (statistics.median(times[WARM_UP:]) for times in (by_hand, by_rayfish))
     percent = 100 * (fish / hand - 1)
-    print(f"by hand {1000 * hand:.1f} ms, rayfish {1000 * fish:.1f} ms of CPU per iteration: {percent:+.2f} %")
+    print(
+        f"by hand {1000 * hand:.1f} ms, rayfish {1000 * fish:.1f} ms of CPU per iteration: {percent:+.2f} %"
+    )
     result = {
         "command": "python benchmarks/overhead.py",
         "versions": {name: version(name) for name in ("ray", "torch", "rayfish")},

@@ -20,7 +20,12 @@ ROOT = Path(__file__).resolve().parent
 COMMANDS = {
     "python -c pass": [sys.executable, "-c", "pass"],
     "rayfish --help": [str(Path(sys.executable).parent / "rayfish"), "--help"],
-    "rayfish config check cartpole": [str(Path(sys.executable).parent / "rayfish"), "config", "check", "cartpole"],
+    "rayfish config check cartpole": [
+        str(Path(sys.executable).parent / "rayfish"),
+        "config",
+        "check",
+        "cartpole",
+    ],
 }
 
 
@@ -39,7 +44,11 @@ def main() -> None:
     seconds = {name: round(measure(command), 3) for name, command in COMMANDS.items()}
     for name, value in seconds.items():
         print(f"{name:32} {value:6.3f} s")
-    result = {"command": "python benchmarks/startup.py", "python": platform.python_version(), "seconds": seconds}
+    result = {
+        "command": "python benchmarks/startup.py",
+        "python": platform.python_version(),
+        "seconds": seconds,
+    }
     (ROOT / "results").mkdir(exist_ok=True)
     (ROOT / "results" / "startup.json").write_text(json.dumps(result, indent=2) + "\n", encoding="utf-8")
 

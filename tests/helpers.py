@@ -12,7 +12,9 @@ RAYFISH = str(Path(sys.executable).parent / "rayfish")
 ROOT = Path(__file__).resolve().parent.parent
 
 
-def rayfish(*words: str, cwd: Path, ok: bool = True, timeout: float = 300, **env: str) -> subprocess.CompletedProcess:
+def rayfish(
+    *words: str, cwd: Path, ok: bool = True, timeout: float = 300, **env: str
+) -> subprocess.CompletedProcess:
     """Runs the command as a user would, in `cwd`; with `ok`, a failing exit code fails the test."""
     done = subprocess.run(
         [RAYFISH, *words],
@@ -24,7 +26,9 @@ def rayfish(*words: str, cwd: Path, ok: bool = True, timeout: float = 300, **env
         check=False,
     )
     if ok:
-        assert done.returncode == 0, f"rayfish {' '.join(words)}\n{done.stdout[-3000:]}\n{done.stderr[-3000:]}"
+        assert done.returncode == 0, (
+            f"rayfish {' '.join(words)}\n{done.stdout[-3000:]}\n{done.stderr[-3000:]}"
+        )
     return done
 
 

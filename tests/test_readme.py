@@ -45,7 +45,11 @@ def test_every_command_of_the_tour_works_as_written(tmp_path):
     assert len(blocks) >= 5
     shutil.copytree(ROOT / "examples", tmp_path / "examples")
     folder = tmp_path
-    env = {**os.environ, "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}", "TERM": "dumb"}
+    env = {
+        **os.environ,
+        "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
+        "TERM": "dumb",
+    }
     place = tmp_path / "place.txt"
     for lang, body in blocks:
         shell = ["bash", "-euc", f'{body}\npwd > "{place}"']  # a `cd` of one block holds for the next

@@ -41,10 +41,9 @@ DREAMER = (
 def test_builds_steps_saves_and_loads(name, tmp_path):
     env, settings = CASES[name]
     with rayfish.Trainer(None, f"algo.name={name}", f"environment.env={env}", *settings) as trainer:
-        for _ in range(2):
-            metrics = trainer.step()
-        assert metrics["run/env_steps"] > 0
-        assert any(key.startswith("learn/default_policy/") for key in metrics), metrics
+        learnt = [any(k.startswith("learn/default_policy/") for k in trainer.step()) for _ in range(3)]
+        assert any(learnt), trainer.metrics  # an asynchronous learner may still wait for its first batch
+        assert trainer.metrics["run/env_steps"] > 0
         agent = rayfish.load(trainer.save(tmp_path / "checkpoint"))
     observation = trainer.info.observation_space.sample()
     assert trainer.info.action_space.contains(agent.act(observation))
@@ -67,7 +66,7 @@ def recorded(ray_session, tmp_path_factory):
             *ON_POLICY,
             "training.minibatch_size=50",
             f"offline_data.output={folder / env}",
-            "offline_data.output_max_rows_per_file=200",
+            "offline_data.output_max_rows_per_file=3",
             "rollouts.batch_mode=complete_episodes",
         ) as trainer:
             for _ in range(3):
@@ -89,7 +88,7 @@ def test_offline_algorithms_learn_from_recorded_episodes(name, env, recorded, tm
         f"offline_data.input_=[{','.join(folders)}]",
         "offline_data.input_read_episodes=true",
         "offline_data.input_read_batch_size=1",
-        "offline_data.dataset_num_iters_per_learner=1",
+        "offline_data.dataset_num_iters_per_learner=2",
         "training.train_batch_size_per_learner=64",
         *MODEL,
     ) as trainer:

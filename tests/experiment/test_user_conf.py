@@ -55,6 +55,13 @@ def test_own_main_config_of_the_same_name_is_completed_with_ours(conf):
     assert experiment.origin("debugging.seed").startswith("rayfish/conf/config.yaml:")
 
 
+def test_own_file_replaces_the_shipped_one_of_the_same_name_with_its_defaults(conf):
+    (conf / "training" / "default.yaml").write_text("defaults:\n  - model: tiny\n  - _self_\ngamma: 0.5\n")
+    experiment = Experiment.compose("mine", config_dir=conf)
+    assert experiment.get("training.model.fcnet_hiddens") == [4]
+    assert experiment.get("training.gamma") == 0.5
+
+
 def test_main_config_without_an_experiment_entry_takes_a_preset_all_the_same(conf):
     (conf / "config.yaml").write_text("algo:\n  name: DQN\n")
     assert Experiment.compose("mine", config_dir=conf).get("algo.name") == "PPO"

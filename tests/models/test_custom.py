@@ -127,7 +127,7 @@ def test_the_constructor_gets_what_it_asks_for(folder):
 def test_logits_alone_get_a_critic_of_ours(folder):
     net = network(folder, "rf_user_models:Logits")
     observation = torch.randn(5, 4)
-    logits, _, reuse = net.policy(observation)
+    _, _, reuse = net.policy(observation)
     assert reuse is None
     value = net.value(observation, None, reuse)
     assert value.shape == (5,)

@@ -32,7 +32,9 @@ OBSERVATIONS = [
     spaces.MultiDiscrete([3, 4]),
     spaces.MultiBinary((2, 2)),
     spaces.Tuple([spaces.Discrete(2), VECTOR]),
-    spaces.Dict({"image": spaces.Box(0, 255, (16, 16, 3), np.uint8), "deep": spaces.Dict({"n": spaces.Discrete(3)})}),
+    spaces.Dict(
+        {"image": spaces.Box(0, 255, (16, 16, 3), np.uint8), "deep": spaces.Dict({"n": spaces.Discrete(3)})}
+    ),
     MASK3,
 ]
 ACTIONS = [spaces.Discrete(3), spaces.MultiDiscrete([2, 3]), spaces.Box(-2, 2, (2,), np.float32)]
@@ -130,7 +132,7 @@ def test_lstm_step_by_step_equals_the_sequence(share):
         logits, state = network(sequence[:, t : t + 1], state)
         steps.append(logits)
     assert torch.allclose(torch.cat(steps, dim=1), whole, atol=1e-6)
-    map_nested(lambda a, b: torch.testing.assert_close(a, b), state, after)
+    map_nested(torch.testing.assert_close, state, after)
     assert network.value(sequence, start).shape == (2, 6)
     assert not torch.allclose(whole[:, 0], network(sequence[:, :1], after)[0][:, 0])  # the state matters
 

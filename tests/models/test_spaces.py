@@ -9,7 +9,14 @@ from gymnasium import spaces
 
 from rayfish.errors import ModelError
 from rayfish.models.space_json import from_json, to_json
-from rayfish.models.spaces import action_outputs, default_filters, image_layout, leaves, split_mask, without_mask
+from rayfish.models.spaces import (
+    action_outputs,
+    default_filters,
+    image_layout,
+    leaves,
+    split_mask,
+    without_mask,
+)
 
 MASKED = spaces.Dict(
     {"observations": spaces.Box(-1, 1, (4,), np.float32), "action_mask": spaces.Box(0, 1, (3,), np.int8)}
@@ -24,7 +31,9 @@ def test_mask_is_taken_out_and_the_rest_is_what_the_model_sees():
 
 
 def test_mask_beside_other_keys_leaves_a_dict():
-    space = spaces.Dict({"a": spaces.Discrete(2), "b": spaces.Discrete(3), "action_mask": spaces.MultiBinary(2)})
+    space = spaces.Dict(
+        {"a": spaces.Discrete(2), "b": spaces.Discrete(3), "action_mask": spaces.MultiBinary(2)}
+    )
     seen, _ = split_mask(space)
     assert set(seen.spaces) == {"a", "b"}
     assert without_mask({"a": 1, "b": 2, "action_mask": 3}, space) == {"a": 1, "b": 2}

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+import os
+import pty
 import subprocess
 import sys
 import threading
@@ -116,16 +118,25 @@ def test_the_driver_is_heard_too(heard):
             warnings.warn("careful", stacklevel=1)
             warnings.warn("outdated", DeprecationWarning, stacklevel=1)
         print("unfinished", end="")
-    assert [(level, text.partition("Warning: ")[2] or text) for level, _, text in said] == [
+    assert [(level, text.partition(" (")[0]) for level, _, text in said] == [
         ("INFO", "printed"),
         ("INFO", "to stderr"),
         ("INFO", "my.env: logged"),
-        ("WARNING", "careful"),
+        ("WARNING", "UserWarning: careful"),
         ("INFO", "unfinished"),
     ]
     assert {who for _, who, _ in said} == {"driver"}
     assert "chatter" in file.read_text()
     assert "outdated" in file.read_text()
+
+
+def test_colour_codes_are_taken_out_and_warnings_say_where(router):
+    route, said, file = router
+    route.worker_batch(
+        batch("\x1b[31mred\x1b[0m", "/a/long/path/env.py:12: UserWarning: \x1b[33mcareful\x1b[0m")
+    )
+    assert [text for _, _, text in said] == ["red", "UserWarning: careful (env.py:12)"]
+    assert "\x1b" not in file.read_text()
 
 
 def test_debug_level_lets_debug_messages_through(heard):
@@ -195,7 +206,7 @@ def test_a_progress_bar_is_one_line(heard):
 
 
 def test_threads_may_print_at_the_same_time(heard):
-    sink, said, file = heard
+    sink, _, file = heard
     with capture(file, sink):
         threads = [
             threading.Thread(target=lambda: [print("x" * 20, number) for number in range(50)])
@@ -212,6 +223,8 @@ def test_threads_may_print_at_the_same_time(heard):
 def test_a_worker_writes_records_to_its_stderr():
     program = """
 import logging
+import os
+import pty
 from rayfish.run.logs import setup_worker
 setup_worker("runner 4")
 setup_worker("runner 4")
@@ -263,3 +276,22 @@ def test_real_workers_are_heard_with_their_names(ray_session, heard):
     assert set(said) == expected
     for worker in workers:
         ray_session.kill(worker)
+
+
+def test_what_the_core_writes_straight_to_the_terminal_goes_to_the_file(tmp_path):
+    program = """
+import os, sys
+from rayfish.run.logs import capture
+with capture(sys.argv[1], lambda *entry: None):
+    os.write(2, b"core noise\\n")
+os.write(2, b"afterwards\\n")
+"""
+    terminal, other = pty.openpty()
+    file = tmp_path / "log.txt"
+    subprocess.run([sys.executable, "-c", program, str(file)], stderr=other, check=True)
+    os.close(other)
+    seen = os.read(terminal, 1000).decode()
+    os.close(terminal)
+    assert "afterwards" in seen
+    assert "core noise" not in seen
+    assert "core noise" in file.read_text()

@@ -79,7 +79,10 @@ class Masked(Numbered):
 
 CASES = {
     "normalised": (Numbered, ("rollouts.observation_filter=MeanStdFilter",)),
-    "lstm": (Numbered, ("training.model.use_lstm=true", "training.model.lstm_cell_size=8", "training.model.max_seq_len=10")),
+    "lstm": (
+        Numbered,
+        ("training.model.use_lstm=true", "training.model.lstm_cell_size=8", "training.model.max_seq_len=10"),
+    ),
     "cnn": (Picture, ()),
     "masked": (Masked, ("rollouts.observation_filter=MeanStdFilter",)),
     "masked dqn": (Masked, ("algo.name=DQN",)),
@@ -118,6 +121,6 @@ def play(agent, env_class, number: int) -> float:
     agent.reset()
     total, done = 0.0, False
     while not done:
-        observation, reward, terminated, done, _ = env.step(agent.act(observation))
+        observation, reward, _, done, _ = env.step(agent.act(observation))
         total += reward
     return total

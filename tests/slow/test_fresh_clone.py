@@ -7,6 +7,7 @@ import os
 import re
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -19,7 +20,7 @@ def bare_environment() -> dict[str, str]:
     """The environment of a login shell: nothing of this test run's interpreter leaks in."""
     kept = ("PATH", "HOME", "LANG", "TMPDIR")
     env = {key: value for key, value in os.environ.items() if key in kept or key.startswith("PIP_")}
-    venv = os.path.dirname(sys.executable)
+    venv = str(Path(sys.executable).parent)
     env["PATH"] = os.pathsep.join(part for part in env["PATH"].split(os.pathsep) if part != venv)
     return env
 
@@ -38,14 +39,21 @@ def test_make_train_on_a_fresh_clone_solves_cartpole_and_says_where_the_run_lies
     assert "rayfish evaluate" in done.stdout
 
     again = subprocess.run(
-        ["make", "--dry-run", "train"], cwd=clone, env=bare_environment(), capture_output=True, text=True, check=True
+        ["make", "--dry-run", "train"],
+        cwd=clone,
+        env=bare_environment(),
+        capture_output=True,
+        text=True,
+        check=True,
     )
     assert "pip install" not in again.stdout, "a second call must reuse the environment"
 
 
 def test_built_wheel_works_outside_the_clone_conf_and_all(tmp_path):
     subprocess.run(
-        [sys.executable, "-m", "build", "--wheel", "--outdir", str(tmp_path), str(ROOT)], check=True, capture_output=True
+        [sys.executable, "-m", "build", "--wheel", "--outdir", str(tmp_path), str(ROOT)],
+        check=True,
+        capture_output=True,
     )
     (wheel,) = tmp_path.glob("rayfish-*.whl")
     venv = tmp_path / "venv"
@@ -53,7 +61,9 @@ def test_built_wheel_works_outside_the_clone_conf_and_all(tmp_path):
     subprocess.run([sys.executable, "-m", "venv", str(venv)], check=True)
     site = next((venv / "lib").glob("python*")) / "site-packages"
     here = next(path for path in map(str, sys.path) if path.endswith("site-packages"))
-    subprocess.run([str(venv / "bin/python"), "-m", "pip", "install", "--quiet", "--no-deps", str(wheel)], check=True)
+    subprocess.run(
+        [str(venv / "bin/python"), "-m", "pip", "install", "--quiet", "--no-deps", str(wheel)], check=True
+    )
     (site / "dependencies.pth").write_text(here + "\n")
     place = tmp_path / "elsewhere"
     place.mkdir()
@@ -72,4 +82,6 @@ def test_built_wheel_works_outside_the_clone_conf_and_all(tmp_path):
 
 def test_constraints_pin_names_and_versions_only():
     for line in (ROOT / "constraints.txt").read_text().splitlines():
-        assert not line or line.startswith("#") or re.fullmatch(r"[A-Za-z0-9._-]+==[A-Za-z0-9.!_-]+", line), line
+        assert not line or line.startswith("#") or re.fullmatch(r"[A-Za-z0-9._-]+==[A-Za-z0-9.!_-]+", line), (
+            line
+        )

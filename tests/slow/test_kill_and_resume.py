@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import time
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -25,7 +26,11 @@ WORDS = (
 def start(folder: Path) -> subprocess.Popen:
     """The run as a process group of its own, so that killing it reaches what it started."""
     return subprocess.Popen(
-        [RAYFISH, *WORDS], cwd=folder, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True
+        [RAYFISH, *WORDS],
+        cwd=folder,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
     )
 
 
@@ -50,7 +55,7 @@ def test_a_killed_run_resumes_without_a_step_in_its_curve(tmp_path):
     lines = metrics_of(run)
     assert [line["run/iteration"] for line in lines] == list(range(1, last + 6))
     steps = [line["run/env_steps"] for line in lines]
-    assert all(500 <= b - a <= 600 for a, b in zip(steps, steps[1:], strict=False))
+    assert all(500 <= b - a <= 600 for a, b in pairwise(steps))
     assert info_of(run)["status"] == "done"
 
 

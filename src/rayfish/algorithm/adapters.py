@@ -22,13 +22,15 @@ _SET_UP: set[str] = set()
 """Worker names this process was set up for; a vector of environments asks many times."""
 
 
-def env_creator(spec: EnvSpec, *, setup: Callable[[str], None] | None = None) -> EnvCreator:
+def env_creator(
+    spec: EnvSpec, *, setup: Callable[[str], None] | None = None, role: str = "runner"
+) -> EnvCreator:
     """What to hand to `ray.tune.register_env`, or to `AlgorithmConfig.environment` as a callable.
 
     :param setup: called once in each process with the worker's name ("driver", "runner 2") before
         the first environment is made; a module-level function, so that it pickles
     """
-    return EnvCreator(spec, setup)
+    return EnvCreator(spec, setup, role)
 
 
 @dataclass(frozen=True)
@@ -37,10 +39,11 @@ class EnvCreator:
 
     spec: EnvSpec
     setup: Callable[[str], None] | None = None
+    role: str = "runner"
 
     def __call__(self, context: Any) -> Any:
         """An environment for RLlib; a `VectorEnv` when RLlib asks for `num_envs` at once."""
-        name = worker_name(context)
+        name = worker_name(context, self.role)
         if self.setup is not None and name not in _SET_UP:
             _SET_UP.add(name)
             self.setup(name)
@@ -51,10 +54,10 @@ class EnvCreator:
         return for_rllib(make(self.spec, context))
 
 
-def worker_name(context: Any) -> str:
+def worker_name(context: Any, role: str = "runner") -> str:
     """How logs call the process an environment lives in: "driver" or "runner 2"."""
     index = getattr(context, "worker_index", 0) or 0
-    return "driver" if index == 0 else f"runner {index}"
+    return "driver" if index == 0 else f"{role} {index}"
 
 
 def for_rllib(env: Any) -> gym.Env:

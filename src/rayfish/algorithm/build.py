@@ -108,6 +108,8 @@ def build_config(
     use_paths(experiment.paths)
     name = experiment.get("algo.name")
     config = config_class(name)()
+    if name == "CQL":  # its default learning rate is one that its own validation refuses
+        config.lr = None
     for section, method in _METHODS.items():
         values = _values(experiment, section, name)
         if values:
@@ -130,7 +132,9 @@ def build_config(
         try:
             config.validate()
         except (ValueError, TypeError, NotImplementedError) as error:
-            raise ConfigError([Problem("algo", f"RLlib refuses this experiment for {name}: {error}")]) from error
+            raise ConfigError(
+                [Problem("algo", f"RLlib refuses this experiment for {name}: {error}")]
+            ) from error
     return config
 
 
@@ -149,10 +153,20 @@ def _values(experiment: Experiment, section: str, algo: str) -> dict[str, Any]:
     for key, value in experiment.section(section).items():
         if key in own or key not in known:
             continue
-        if isinstance(value, str) and (key in _OBJECTS or key.startswith("on_")):
-            value = load_object(value, experiment.paths)
-        values[key] = value
+        if key in _OBJECTS or key.startswith("on_"):
+            values[key] = _loaded(value, experiment)
+        elif key == "n_step" and isinstance(value, list):
+            values[key] = tuple(value)  # a range of steps; RLlib's buffers know it as a tuple only
+        else:
+            values[key] = value
     return values
+
+
+def _loaded(value: Any, experiment: Experiment) -> Any:
+    """Import paths, alone or in a list, as the objects they name."""
+    if isinstance(value, list):
+        return [_loaded(item, experiment) for item in value]
+    return load_object(value, experiment.paths) if isinstance(value, str) else value
 
 
 def _environment(
@@ -161,7 +175,8 @@ def _environment(
     from ray.tune.registry import register_env
 
     register_env(ENV_NAME, env_creator(from_experiment(experiment), setup=worker_setup))
-    register_env(EVAL_ENV_NAME, env_creator(from_experiment(experiment, evaluation=True), setup=worker_setup))
+    evaluation = from_experiment(experiment, evaluation=True)
+    register_env(EVAL_ENV_NAME, env_creator(evaluation, setup=worker_setup, role="evaluation runner"))
     config.environment(env=ENV_NAME, env_config=env_config_of(experiment), disable_env_checking=True)
 
 
@@ -250,7 +265,7 @@ def policies_of(experiment: Experiment) -> dict[str, dict[str, Any]]:
     return {name: {} for name in names or [DEFAULT_POLICY]}
 
 
-class agent_mapping:  # noqa: N801  (used like a function, a class so that it pickles)
+class agent_mapping:
     """Which policy an agent uses: the first glob of `multi_agent.mapping` that fits its id."""
 
     def __init__(self, experiment: Experiment) -> None:

@@ -76,7 +76,28 @@ def module_spec(
     )
 
 
-class ActorCriticModule(TorchRLModule, ValueFunctionAPI, InferenceOnlyAPI):
+class _Lean:
+    """Acting without switching modes.
+
+    RLlib's `forward_exploration` and `forward_inference` put every layer into evaluation mode and
+    back on each call, which costs more than a small network's pass. Ours have no layer that knows
+    the difference; a user's model may (dropout), and is switched.
+    """
+
+    def forward_exploration(self, batch: Batch, **kwargs: Any) -> Batch:
+        """One step of acting with exploration."""
+        if self.model_config["custom_model"]:  # type: ignore[attr-defined]
+            return super().forward_exploration(batch, **kwargs)  # type: ignore[misc]
+        return self._forward_exploration(batch, **kwargs)  # type: ignore[attr-defined]
+
+    def forward_inference(self, batch: Batch, **kwargs: Any) -> Batch:
+        """One step of acting without exploration."""
+        if self.model_config["custom_model"]:  # type: ignore[attr-defined]
+            return super().forward_inference(batch, **kwargs)  # type: ignore[misc]
+        return self._forward_inference(batch, **kwargs)  # type: ignore[attr-defined]
+
+
+class ActorCriticModule(_Lean, TorchRLModule, ValueFunctionAPI, InferenceOnlyAPI):
     """PPO, IMPALA, MARWIL: an `ActorCritic` (or a user's model in its place)."""
 
     with_critic = True
@@ -154,7 +175,7 @@ class TargetActorCriticModule(ActorCriticModule, TargetNetworkAPI):
         return {TARGET_NETWORK_ACTION_DIST_INPUTS: logits}
 
 
-class DQNModule(DefaultDQNTorchRLModule):
+class DQNModule(_Lean, DefaultDQNTorchRLModule):
     """DQN over our encoders: masks, and exploration that draws every allowed action."""
 
     model_config: dict[str, Any]
@@ -217,7 +238,7 @@ class DQNModule(DefaultDQNTorchRLModule):
         return out
 
 
-class _PolicyActing:
+class _PolicyActing(_Lean):
     """What SAC, TQC, CQL and IQL share: RLlib tracks gradients while acting, which nothing needs."""
 
     def network_state(self) -> dict[str, Tensor]:

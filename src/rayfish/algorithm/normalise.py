@@ -171,7 +171,12 @@ def _normalised_space(space: gym.Space, key: str = "") -> gym.Space:
         return gym.spaces.Dict({k: _normalised_space(s, k) for k, s in space.spaces.items()})
     if isinstance(space, gym.spaces.Tuple):
         return gym.spaces.Tuple([_normalised_space(s) for s in space.spaces])
-    if isinstance(space, gym.spaces.Box) and space.dtype.kind == "f" and len(space.shape) < 3 and key != MASK_KEY:
+    if (
+        isinstance(space, gym.spaces.Box)
+        and space.dtype.kind == "f"
+        and len(space.shape) < 3
+        and key != MASK_KEY
+    ):
         return gym.spaces.Box(-CLIP, CLIP, space.shape, np.float32)
     return space
 

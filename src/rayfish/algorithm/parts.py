@@ -71,8 +71,8 @@ def load_weights(algorithm: Algorithm, tree: Path) -> None:
     problems = [text for name in current for text in _differences(name, weights.get(name, {}), current[name])]
     if problems:
         raise CheckpointError(
-            f"algo.checkpoint_path: the weights in {tree.parent} do not fit this model: {'; '.join(problems[:3])}",
-            "train the same network (training.model) and spaces as the checkpoint, or leave out algo.checkpoint_path",
+            f"the weights in {tree.parent} do not fit this model: {'; '.join(problems[:3])}",
+            "give training.model and the environment of that checkpoint, or leave out algo.checkpoint_path",
         )
     algorithm.learner_group.set_weights({name: weights[name] for name in current})
 

@@ -45,6 +45,13 @@ class Row:
     choices: tuple[str, ...] = ()
     is_own: bool = False
 
+    @property
+    def takes(self) -> str:
+        """What may be written: the type, its text spelt out where only some words are allowed."""
+        words = ", ".join(self.choices)
+        others = [kind for kind in self.type.split(" | ") if kind not in ("str", "null")]
+        return " | ".join([*others, words]) if words else self.type
+
 
 def section_names() -> list[str]:
     """Every section that has documented keys, in the order of the page."""
@@ -162,7 +169,11 @@ def _section(name: str) -> Iterator[str]:
     yield f"## {name}"
     yield ""
     section = SECTIONS.get(name)
-    yield section.doc if section else "The network. Names and defaults are RLlib's; it is Rayfish that builds it."
+    yield (
+        section.doc
+        if section
+        else "The network. Names and defaults are RLlib's; it is Rayfish that builds it."
+    )
     if name in METHODS:
         yield f"Feeds `AlgorithmConfig.{METHODS[name]}()`."
     found = rows(name)
@@ -184,8 +195,7 @@ def _table(found: list[Row]) -> Iterator[str]:
     yield "|---|---|---|---|"
     for row in found:
         key = f"**`{row.key}`**" if row.is_own else f"`{row.key}`"
-        takes = ", ".join(row.choices) if row.choices else row.type
-        yield f"| {key} | {_cell(takes)} | `{_cell(row.default)}` | {_cell(row.doc)} |"
+        yield f"| {key} | {_cell(row.takes)} | `{_cell(row.default)}` | {_cell(row.doc)} |"
 
 
 def _cell(text: str) -> str:
@@ -204,7 +214,9 @@ def _names() -> Iterator[str]:
     yield ""
     yield "| old key | today |"
     yield "|---|---|"
-    yield from (f"| `{old}` | `{new}` |" for old, new in sorted(OLD_KEYS.items()) if not new.endswith(f".{old}"))
+    yield from (
+        f"| `{old}` | `{new}` |" for old, new in sorted(OLD_KEYS.items()) if not new.endswith(f".{old}")
+    )
     yield ""
     yield "| result name of RLlib, as a stop condition | metric |"
     yield "|---|---|"

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from rayfish.errors import Problem
     from rayfish.experiment import Experiment
 
-_KEY_WIDTH, _VALUE_WIDTH = 36, 20
+_WIDE = 110
 _FEW = 3
 
 app = typer.Typer(no_args_is_help=True, help="Look at an experiment: its values, its problems, all its keys.")
@@ -162,15 +162,18 @@ def _print_section(console: Console, experiment: Experiment, name: str, values: 
     from rayfish.experiment import tree
     from rayfish.experiment.files import SHIPPED
 
+    narrow = console.is_terminal and console.width < _WIDE
+    key_width, value_width = (34, 14) if narrow else (38, 20)
     console.print(Text(name, style="bold"))
     for key, value in tree.leaves(values) if isinstance(values, dict) else [("", values)]:
         origin = experiment.origin(f"{name}.{key}")
         preset = "/experiment/" in origin
         ours = origin.startswith(SHIPPED) and not preset
         style = "dim" if ours or not origin else "cyan" if preset else "bold green"
-        line = Text(f"  {key:<{_KEY_WIDTH}} ").append(f"{_text(value):<{_VALUE_WIDTH}} ", style=style)
-        if console.is_terminal:
+        line = Text(f"  {key:<{key_width}} ").append(f"{_text(value):<{value_width}} ", style=style)
+        if narrow:
             # The end of an origin (file and line) says more than its beginning.
+            origin = origin.removeprefix("rayfish/")
             room = max(12, console.width - line.cell_len)
             origin = origin if len(origin) <= room else f"…{origin[-(room - 1) :]}"
         console.print(line.append(origin, style="dim"), soft_wrap=True)
@@ -243,9 +246,8 @@ def _print_keys(console: Console, section: str, rows: list[Any]) -> None:
 
     console.print(Text(section, style="bold"))
     for row in rows:
-        takes = ", ".join(row.choices) if row.choices else row.type
         line = Text(f"  {section}.").append(row.key, style="bold cyan" if row.is_own else "cyan")
-        line.append(f"  {takes}", style="dim").append("  default ", style="dim").append(row.default)
+        line.append(f"  {row.takes}", style="dim").append("  default ", style="dim").append(row.default)
         console.print(line)
         doc = row.doc if len(rows) <= _FEW else _first_sentences(row.doc)
         if doc:

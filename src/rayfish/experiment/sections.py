@@ -153,6 +153,7 @@ _RLLIB: dict[str, Section] = {
                 "int | str",
                 "auto",
                 "Environments each one steps together. auto: 8 for PPO, APPO, IMPALA, else 1.",
+                choices=("auto",),
             ),
             "runner": Field(
                 "str",

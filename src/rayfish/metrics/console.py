@@ -229,7 +229,7 @@ def open_console(
     """
     # The real stream, also when `run.logs.capture` stands in for it.
     stream = getattr(sys.stdout, "wrapped", sys.stdout)
-    out = RichConsole(file=stream, highlight=False, emoji=False, markup=False)
+    out = RichConsole(file=stream, force_jupyter=False, highlight=False, emoji=False, markup=False)
     view = View(title, stop, folder)
     if plain is None:
         plain = not out.is_terminal or out.is_dumb_terminal

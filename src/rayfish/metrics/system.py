@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 from rayfish.metrics import names
 
 
 class SystemUsage:
-    """Reads the load of this machine; GPUs only where NVIDIA's library is installed."""
+    """Reads the load of this machine; NVIDIA GPUs included."""
 
     def __init__(self) -> None:
         import psutil
@@ -32,14 +33,18 @@ class _Gpus:
     def __init__(self) -> None:
         self._nvml: Any = None
         self._handles: list[Any] = []
+        if not Path("/proc/driver/nvidia").is_dir():
+            return
         try:
-            import pynvml
-
+            try:
+                import pynvml
+            except ImportError:
+                from ray._private.thirdparty import pynvml  # Ray ships its own copy.
             pynvml.nvmlInit()
             count = pynvml.nvmlDeviceGetCount()
             self._handles = [pynvml.nvmlDeviceGetHandleByIndex(index) for index in range(count)]
             self._nvml = pynvml
-        except Exception:  # No library, no driver or no device: there is nothing to report.
+        except Exception:  # No library or no device: there is nothing to report.
             self._handles = []
 
     def read(self) -> dict[str, float]:

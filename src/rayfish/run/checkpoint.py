@@ -69,7 +69,9 @@ def read_header(folder: Path) -> dict[str, Any]:
             "rayfish runs list shows the runs here; name a run or a folder under its checkpoints/",
         ) from None
     except (OSError, ValueError) as error:
-        raise CheckpointError(f"{path} cannot be read: {error}", "use an earlier checkpoint of the run") from error
+        raise CheckpointError(
+            f"{path} cannot be read: {error}", "use an earlier checkpoint of the run"
+        ) from error
     if header.get("layout", 0) > LAYOUT:
         raise CheckpointError(
             f"{folder} was made with Rayfish {header['versions']['rayfish']} (layout {header['layout']}); "

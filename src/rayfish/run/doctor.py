@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rayfish.run import provenance
+from rayfish.run.engine import machine_cpus
 
 OK, WARN, FAIL = "ok", "warn", "fail"
 _GB = 1e9
@@ -92,13 +93,9 @@ def packages() -> Check:
 
 def cores() -> Check:
     """Processor cores, and those that this process may use."""
-    usable, there = len(os.sched_getaffinity(0)), os.cpu_count() or 1
-    quota = cpu_quota()
-    if quota is not None and quota < usable:
-        what = f"{usable} visible, but the container is limited to {quota:g}"
-        return Check("cores", WARN, what, f"give Ray the true number: --ray-num-cpus {max(1, int(quota))}")
-    text = f"{usable}" if usable == there else f"{usable} of {there} usable"
-    return Check("cores", OK, f"{text}  ({provenance.hardware()['cpu']})")
+    usable, there = machine_cpus(), os.cpu_count() or 1
+    text = f"{usable}" if usable >= there else f"{usable} of {there} usable (affinity or container limit)"
+    return Check("cores", OK, f"{text}  {provenance.hardware()['cpu']}")
 
 
 def memory() -> Check:
@@ -151,7 +148,7 @@ def display() -> Check:
 
 def threads() -> Check:
     """Thread settings of the numeric libraries."""
-    usable = len(os.sched_getaffinity(0))
+    usable = machine_cpus()
     given = {name: os.environ[name] for name in provenance.THREAD_VARIABLES if name in os.environ}
     text = "  ".join(f"{name}={value}" for name, value in given.items()) or "library defaults"
     wrong = [name for name, value in given.items() if not value.isdigit() or int(value) > usable]
@@ -240,14 +237,5 @@ def ray_starts() -> Check:
     if process.returncode:
         last = [line for line in errors.splitlines() if line.strip()][-1:]
         what = f"does not start: {''.join(last) or f'exit code {process.returncode}'}"
-        return Check("ray", FAIL, what, "run again with --debug, or look at /tmp/ray/session_latest/logs")
+        return Check("ray", FAIL, what, "look at /tmp/ray/session_latest/logs")
     return Check("ray", OK, f"starts, runs a task and stops in {took:.1f} s")
-
-
-def cpu_quota() -> float | None:
-    """Cores that a container may use; None without a limit."""
-    try:
-        quota, period = Path("/sys/fs/cgroup/cpu.max").read_text().split()
-        return None if quota == "max" else int(quota) / int(period)
-    except (OSError, ValueError):
-        return None

@@ -82,7 +82,10 @@ def running_ray(options: RayOptions, paths: Sequence[str] = ()) -> Iterator[Any]
         "namespace": "rayfish",
     }
     if options.address:
-        arguments |= {"address": options.address, "runtime_env": {"env_vars": {"PYTHONPATH": _pythonpath(paths)}}}
+        arguments |= {
+            "address": options.address,
+            "runtime_env": {"env_vars": {"PYTHONPATH": _pythonpath(paths)}},
+        }
         arguments.pop("include_dashboard")
     else:
         arguments |= {

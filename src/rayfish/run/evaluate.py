@@ -73,7 +73,9 @@ def evaluate(
         raise RayfishError(f"episodes={episodes}, steps={steps}: nothing to play", "ask for at least 1")
     begun = time.perf_counter()
     with explained(experiment):
-        played = _play(agent, experiment, episodes, steps, seed, explore, progress)
+        played = _play(
+            agent, experiment, episodes=episodes, steps=steps, seed=seed, explore=explore, progress=progress
+        )
     returns, lengths, by_policy = played
     mean, low, high = bootstrap_ci(returns, seed=0)
     found = Evaluation(
@@ -100,6 +102,7 @@ def evaluate(
 def _play(
     agent: Agent,
     experiment: Experiment,
+    *,
     episodes: int | None,
     steps: int | None,
     seed: int,
@@ -114,7 +117,9 @@ def _play(
     lengths: list[int] = []
     totals: dict[str, float] = {}
     try:
-        while (episodes is not None and len(returns) < episodes) or (steps is not None and sum(lengths) < steps):
+        while (episodes is not None and len(returns) < episodes) or (
+            steps is not None and sum(lengths) < steps
+        ):
             agent.reset()
             total, length, parts = episode(agent, env, seed + len(returns), explore)
             returns.append(total)
@@ -156,7 +161,9 @@ def _multi_episode(agent: Agent, env: Any, seed: int, explore: bool) -> tuple[fl
         if _all_done(terminated, truncated, rewards):
             break
         observations = {
-            name: obs for name, obs in observations.items() if not (terminated.get(name) or truncated.get(name))
+            name: obs
+            for name, obs in observations.items()
+            if not (terminated.get(name) or truncated.get(name))
         }
         _check_length(length)
     return sum(parts.values()), length, parts
@@ -173,7 +180,8 @@ def _all_done(terminated: dict[Any, bool], truncated: dict[Any, bool], rewards: 
 def _check_length(length: int) -> None:
     if length >= _LONGEST:
         raise RayfishError(
-            f"an episode did not end within {_LONGEST:,} steps", "give it a limit, for example rollouts.horizon=1000"
+            f"an episode did not end within {_LONGEST:,} steps",
+            "give it a limit, for example rollouts.horizon=1000",
         )
 
 

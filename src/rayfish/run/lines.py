@@ -22,7 +22,8 @@ _RAY_LINE = re.compile(
 )
 _RAY_CORE_LINE = re.compile(r"\[\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3} ([DIWEFC]) \d+ \d+\] (.*)", re.DOTALL)
 _CORE_LEVELS = {"D": logging.DEBUG, "I": logging.INFO, "W": logging.WARNING}
-_WARNING_LINE = re.compile(r"(\S+\.py):\d+: (\w*Warning): ")
+_WARNING_LINE = re.compile(r"(\S+\.py):(\d+): (\w*Warning): (.*)")
+_COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 _QUIET_WARNINGS = (
     "DeprecationWarning",
     "PendingDeprecationWarning",
@@ -43,12 +44,14 @@ class Line:
     :param text: what was said; may span lines
     :param ours: said by the user's code (or Rayfish), not by Ray
     :param quiet: for the log file only (deprecations and banners nobody can act on)
+    :param brief: what the console shows in place of `text`
     """
 
     level: int
     text: str
     ours: bool = True
     quiet: bool = False
+    brief: str = ""
 
 
 def encode(level: str, worker: str, logger: str, text: str) -> str:
@@ -77,7 +80,7 @@ def from_logger(level: int, logger: str, text: str) -> Line:
     if logger == "py.warnings":
         return _warning(text) or Line(level, text)
     if is_ray_logger(logger):
-        return Line(level, text, ours=False, quiet=bool(_QUIET_RAY.search(text)))
+        return Line(level, text, ours=False, quiet=bool(_QUIET_RAY.search(text)), brief=_brief(text))
     return Line(level, text if logger == "root" else f"{logger}: {text}")
 
 
@@ -93,11 +96,25 @@ def from_text(text: str) -> Line:
     return _warning(text) or Line(logging.INFO, text)
 
 
+def _brief(text: str) -> str:
+    """Ray logs whole tracebacks; the console shows what they end in."""
+    if "Traceback (most recent call last)" not in text:
+        return ""
+    return f"{text.rstrip().splitlines()[-1].strip()} (traceback in log.txt)"
+
+
+def plain(text: str) -> str:
+    """`text` without the colour codes that some libraries put into messages."""
+    return _COLOUR.sub("", text)
+
+
 def _warning(text: str) -> Line | None:
-    found = _WARNING_LINE.match(text)
+    """A warning as its message and place; `warnings` prints the whole path and the line of code."""
+    found = _WARNING_LINE.match(plain(text))
     if not found:
         return None
-    from_ray = "/site-packages/ray/" in found[1]
-    quiet = found[2] in _QUIET_WARNINGS or (from_ray and bool(_QUIET_RAY.search(text)))
-    # `warnings` appends the line of code; the message alone says it better.
-    return Line(logging.WARNING, text.strip().split("\n")[0], ours=not from_ray, quiet=quiet)
+    path, number, kind, message = found.groups()
+    from_ray = "/site-packages/ray/" in path
+    quiet = kind in _QUIET_WARNINGS or (from_ray and bool(_QUIET_RAY.search(text)))
+    shown = f"{kind}: {message} ({path.rpartition('/')[2]}:{number})"
+    return Line(logging.WARNING, shown, ours=not from_ray, quiet=quiet)

@@ -96,17 +96,19 @@ class _Router:
     def deliver(self, who: str, line: lines.Line) -> None:
         """Write one message to the file, and show it if it is meant for the user."""
         level = logging.getLevelName(line.level)
+        text = lines.plain(line.text)
         with self._lock:
             if self._log.closed:
                 return
             stamp = time.strftime("%Y-%m-%d %H:%M:%S")
-            body = line.text.replace("\n", "\n    ")
+            body = text.replace("\n", "\n    ")
             self._log.write(f"{stamp} {level:<8} {who} | {body}\n")
         shown_from = self._user_level if line.ours else self._ray_level
         if line.quiet or line.level < shown_from or self.busy:
             return
         with self._lock:
-            entries = self._talkers.setdefault(who, _Talker()).admit(level, line.text, time.monotonic())
+            shown = line.brief or text
+            entries = self._talkers.setdefault(who, _Talker()).admit(level, shown, time.monotonic())
         for entry in entries:
             self._show(who, *entry)
 

@@ -72,7 +72,9 @@ def _mapping_problems(experiment: Experiment, info: envs.EnvInfo) -> list[Proble
     mapping = experiment.get("multi_agent.mapping") or {}
     named = experiment.get("multi_agent.policies") or sorted(set(mapping.values()))
     problems = [
-        Problem("multi_agent.mapping", f"{glob!r} is mapped to {policy!r}, which is not in multi_agent.policies")
+        Problem(
+            "multi_agent.mapping", f"{glob!r} is mapped to {policy!r}, which is not in multi_agent.policies"
+        )
         for glob, policy in mapping.items()
         if named and policy not in named
     ]
@@ -97,15 +99,25 @@ def _mapping_problems(experiment: Experiment, info: envs.EnvInfo) -> list[Proble
 
 def _offline_problems(experiment: Experiment) -> list[Problem]:
     name = experiment.get("algo.name")
-    if name in _OFFLINE and not experiment.get("offline_data.input_"):
-        return [
+    problems = []
+    if name in _OFFLINE and experiment.get("offline_data.input_") in (None, "", [], "sampler"):
+        problems.append(
             Problem(
                 "offline_data.input_",
                 f"{name} learns from recorded data, and none is named",
                 "set offline_data.input_ to a folder of recorded episodes",
             )
-        ]
-    return []
+        )
+    updates = experiment.get("offline_data.dataset_num_iters_per_learner")
+    if name == "CQL" and updates == 1:
+        problems.append(
+            Problem(
+                "offline_data.dataset_num_iters_per_learner",
+                "RLlib's CQL cannot do with 1 update per iteration",
+                "set it to 2 or more, or leave it out for a whole pass over the data",
+            )
+        )
+    return problems
 
 
 def needs(experiment: Experiment) -> tuple[dict[str, float], dict[str, float]]:
@@ -116,8 +128,15 @@ def needs(experiment: Experiment) -> tuple[dict[str, float], dict[str, float]]:
         return default if value is None else float(value)
 
     runners, learners = number("rollouts.num_env_runners"), number("learners.num_learners")
-    evaluators = number("evaluation.evaluation_num_env_runners") if experiment.get("evaluation.evaluation_interval") else 0
-    per_runner, runner_gpus = number("rollouts.num_cpus_per_env_runner", 1), number("rollouts.num_gpus_per_env_runner")
+    evaluators = (
+        number("evaluation.evaluation_num_env_runners")
+        if experiment.get("evaluation.evaluation_interval")
+        else 0
+    )
+    per_runner, runner_gpus = (
+        number("rollouts.num_cpus_per_env_runner", 1),
+        number("rollouts.num_gpus_per_env_runner"),
+    )
     per_learner = experiment.get("learners.num_cpus_per_learner")
     learner_cpus = 1.0 if per_learner in (None, "auto") else float(per_learner)
     cpus = {
@@ -182,12 +201,20 @@ def fit(experiment: Experiment, options: RayOptions) -> tuple[Experiment, list[s
     changes: dict[str, Any] = {}
     _, gpus = needs(experiment)
     if sum(gpus.values()) > have_gpus:
-        for key in ("learners.num_gpus_per_learner", "rollouts.num_gpus_per_env_runner", "resources.num_gpus"):
+        for key in (
+            "learners.num_gpus_per_learner",
+            "rollouts.num_gpus_per_env_runner",
+            "resources.num_gpus",
+        ):
             if experiment.get(key):
                 changes[key] = 0
     changed = experiment.with_values(changes, "--fit") if changes else experiment
     for key in ("evaluation.evaluation_num_env_runners", "learners.num_learners"):
-        if sum(needs(changed)[0].values()) > have_cpus and fitting_runners(changed, have_cpus) == 0 and changed.get(key):
+        if (
+            sum(needs(changed)[0].values()) > have_cpus
+            and fitting_runners(changed, have_cpus) == 0
+            and changed.get(key)
+        ):
             changed = changed.with_values({key: 0}, "--fit")
     if sum(needs(changed)[0].values()) > have_cpus:
         runners = fitting_runners(changed, have_cpus)

@@ -70,8 +70,8 @@ def gpus() -> list[str]:
     if not folder.is_dir():
         return []
     found = []
-    for device in sorted(folder.iterdir()):
-        for line in (device / "information").read_text().splitlines():
+    for information in sorted(folder.glob("*/information")):
+        for line in information.read_text().splitlines():
             if line.startswith("Model:"):
                 found.append(line.partition(":")[2].strip())
     return found

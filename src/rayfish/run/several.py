@@ -64,5 +64,7 @@ def _table(rows: list[tuple[str, Path | None, str]]) -> Table:
         )
     if len(finals) > 1:
         mean, low, high = bootstrap_ci(finals, seed=0)
-        table.caption = f"mean return {mean:.1f}, 95 % interval {low:.1f} to {high:.1f} over {len(finals)} runs"
+        table.caption = (
+            f"mean return {mean:.1f}, 95 % interval {low:.1f} to {high:.1f} over {len(finals)} runs"
+        )
     return table

@@ -11,7 +11,7 @@ from typing import Any
 from rayfish.errors import RayfishError
 from rayfish.experiment import Experiment
 from rayfish.metrics.console import open_console
-from rayfish.metrics.sinks import open_sinks
+from rayfish.metrics.sinks import open_sinks, read_jsonl
 from rayfish.metrics.stop import StopConditions
 from rayfish.metrics.system import SystemUsage
 from rayfish.run import preflight
@@ -139,7 +139,6 @@ class Run:
             open_console(self.directory.title, self.stop, folder, plain=self._plain)
         )
         self._open.enter_context(capture(self.directory.log_file, self.console.log, level))
-        self.interrupts = self._open.enter_context(Interrupts(self.console.note))
         for note in self._notes:
             self.console.note(note)
         if self._resumed:
@@ -147,8 +146,12 @@ class Run:
         self.directory.begin("rllib", "RLlib's env runners step the environments")
         self.console.status("starting Ray and building the algorithm")
         self.trainer = self._open.enter_context(Trainer(self.experiment, ray_options=self._options))
+        # Only now: starting Ray puts handlers of its own in place.
+        self.interrupts = self._open.enter_context(Interrupts(self.console.note))
         resume_at = self._restore() if self._resumed else None
         self.sinks = self._open.enter_context(open_sinks(folder, self.experiment, resume_at=resume_at))
+        if resume_at:
+            self.console.recall(read_jsonl(self.directory.metrics_file))
         if self.trainer.metrics:
             self.over = self.stop.reached(self.trainer.metrics) or ""
 
@@ -178,4 +181,3 @@ class Run:
             what = error.what if isinstance(error, RayfishError) else f"{type(error).__name__}: {error}"
             self.directory.finish("failed", what)
         self._open.close()
-

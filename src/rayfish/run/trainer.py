@@ -1,10 +1,10 @@
 """`Trainer`: an experiment held open, one iteration at a time, for notebooks and for `run/train`.
 
-    with rayfish.Trainer("cartpole", "training.lr=3e-4") as trainer:
-        for _ in range(10):
-            metrics = trainer.step()
-        checkpoint = trainer.save()
-        print(trainer.evaluate())
+with rayfish.Trainer("cartpole", "training.lr=3e-4") as trainer:
+    for _ in range(10):
+        metrics = trainer.step()
+    checkpoint = trainer.save()
+    print(trainer.evaluate())
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rayfish.errors import RayfishError
 from rayfish.experiment import Experiment
@@ -23,10 +23,6 @@ from rayfish.run import checkpoint, preflight
 from rayfish.run.engine import RayOptions, running_ray
 from rayfish.run.faults import explained
 from rayfish.run.logs import setup_worker
-
-if TYPE_CHECKING:
-    from ray.rllib.algorithms.algorithm import Algorithm
-    from ray.rllib.algorithms.algorithm_config import AlgorithmConfig
 
 
 class Trainer:
@@ -54,7 +50,7 @@ class Trainer:
         self.collector = self._collector()
         self.metrics: dict[str, float] = {}
         self.result: dict[str, Any] = {}
-        self._algorithm: Algorithm | None = None
+        self._algorithm: Any = None
         self._open = ExitStack()
         self._open.enter_context(running_ray(options, self.experiment.paths))
         try:
@@ -73,7 +69,7 @@ class Trainer:
         self.close()
 
     @property
-    def algorithm(self) -> Algorithm:
+    def algorithm(self) -> Any:
         """The RLlib algorithm itself, for everything Rayfish has no word for."""
         if self._algorithm is None:
             raise RayfishError("this Trainer is closed", "make a new one: rayfish.Trainer(experiment)")
@@ -161,13 +157,13 @@ class Trainer:
         envs = int(self.experiment.get("rollouts.num_envs_per_env_runner") or 1)
         return Collector(runners=runners, parallel_envs=envs * max(runners, 1))
 
-    def _build_config(self) -> AlgorithmConfig:
+    def _build_config(self) -> Any:
         from rayfish.algorithm.build import build_config
 
         level = str(self.experiment.get("debugging.log_level", "WARN"))
         return build_config(self.experiment, self.info, worker_setup=partial(setup_worker, level=level))
 
-    def _build(self) -> Algorithm:
+    def _build(self) -> Any:
         from rayfish.algorithm.build import build_algorithm
 
         with explained(self.experiment):
@@ -212,4 +208,3 @@ def as_experiment(
             )
         return experiment
     return Experiment.compose(experiment, overrides, env=env, config_dir=config_dir)
-
