@@ -21,10 +21,11 @@ OFF_POLICY = (
     "reporting.min_sample_timesteps_per_iteration=100",
     *MODEL,
 )
+QUICK = "reporting.min_time_s_per_iteration=1"  # theirs is 10 s
 CASES = {
     "PPO": ("CartPole-v1", (*ON_POLICY, "training.minibatch_size=50", "training.num_epochs=2")),
-    "APPO": ("CartPole-v1", (*ON_POLICY, "rollouts.num_env_runners=1")),
-    "IMPALA": ("CartPole-v1", (*ON_POLICY, "rollouts.num_env_runners=1")),
+    "APPO": ("CartPole-v1", (*ON_POLICY, "rollouts.num_env_runners=1", QUICK)),
+    "IMPALA": ("CartPole-v1", (*ON_POLICY, "rollouts.num_env_runners=1", QUICK)),
     "DQN": ("CartPole-v1", OFF_POLICY),
     "SAC": ("Pendulum-v1", OFF_POLICY),
     "TQC": ("Pendulum-v1", OFF_POLICY),

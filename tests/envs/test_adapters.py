@@ -129,12 +129,13 @@ def test_a_remote_worker_finds_the_file_and_knows_its_name(ray_session, folder):
 def test_setup_is_called_with_the_workers_name():
     from ray.rllib.env.env_context import EnvContext
 
-    from rayfish.algorithm.adapters import env_creator
+    from rayfish.algorithm import adapters
 
     NAMES.clear()
-    create = env_creator(EnvSpec("CartPole-v1"), setup=note)
-    create(EnvContext({}, worker_index=0)).close()
-    create(EnvContext({}, worker_index=3)).close()
+    adapters._SET_UP.clear()
+    create = adapters.env_creator(EnvSpec("CartPole-v1"), setup=note)
+    for index in (0, 3, 3):
+        create(EnvContext({}, worker_index=index)).close()
     assert NAMES == ["driver", "runner 3"]
 
 

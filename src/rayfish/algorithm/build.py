@@ -8,6 +8,7 @@ into RLlib's terms here and nowhere else.
 from __future__ import annotations
 
 import fnmatch
+import math
 import warnings
 from collections.abc import Callable
 from importlib import import_module
@@ -119,6 +120,7 @@ def build_config(
     _learners(config, experiment)
     _evaluation(config, experiment)
     _exploration(config, experiment, name)
+    _targets(config, info, name)
     _callbacks(config, experiment)
     _modules(config, experiment, info, name)
     if name in OFFLINE:
@@ -229,6 +231,17 @@ def _exploration(config: AlgorithmConfig, experiment: Experiment, name: str) -> 
         steps = int(old["epsilon_timesteps"])
         ends = (old.get("initial_epsilon", 1.0), old.get("final_epsilon", 0.02))
         config.training(epsilon=[[0, ends[0]], [steps, ends[1]]])
+
+
+def _targets(config: AlgorithmConfig, info: EnvInfo, name: str) -> None:
+    """SAC's entropy target for discrete actions; RLlib's "auto" is that of continuous ones.
+
+    0.98 of the largest entropy would never let go; 0.89 is what discrete SAC is commonly run with
+    (https://arxiv.org/abs/1910.07207 and its later implementations).
+    """
+    sizes = [getattr(space, "n", None) for space in info.action_spaces.values()]
+    if name == "SAC" and all(sizes) and config.target_entropy in (None, "auto"):
+        config.training(target_entropy=0.89 * math.log(max(size for size in sizes if size)))
 
 
 def _callbacks(config: AlgorithmConfig, experiment: Experiment) -> None:

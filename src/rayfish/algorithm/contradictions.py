@@ -68,6 +68,14 @@ def _ranges(experiment: Experiment) -> Iterator[Problem]:
             yield Problem(dotted, f"is {value}, but must be at most {most}", f"set {dotted}={most}", where)
 
 
+def _recurrent_replay(experiment: Experiment, algo: str) -> Iterator[Problem]:
+    key = "training.replay_buffer_config.type"
+    buffer = experiment.get(key) or "PrioritizedEpisodeReplayBuffer"
+    if algo == "DQN" and experiment.get("training.model.use_lstm") and "Prioritized" in str(buffer):
+        what = "RLlib's prioritised replay cannot give DQN the sequences that use_lstm needs"
+        yield Problem(key, what, f"set {key}=EpisodeReplayBuffer", experiment.origin(key))
+
+
 def _minibatch(experiment: Experiment, algo: str) -> Iterator[Problem]:
     mini_key, batch_key = "training.minibatch_size", "training.train_batch_size_per_learner"
     if experiment.get(mini_key) is None and experiment.get(batch_key) is None:
@@ -212,6 +220,7 @@ def _not_yet(experiment: Experiment, _: str) -> Iterator[Problem]:
 
 
 _CHECKS: tuple[Callable[[Experiment, str], Iterator[Problem]], ...] = (
+    _recurrent_replay,
     _minibatch,
     _fragments,
     _evaluation,

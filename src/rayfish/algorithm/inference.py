@@ -48,7 +48,7 @@ class ModuleActor:
             batch = {
                 Columns.OBS: map_nested(lambda leaf: leaf.unsqueeze(1), observations),
                 Columns.STATE_IN: state["module"],
-                "is_first": state["first"].unsqueeze(1),
+                "is_first": state["first"],
             }
         if explore:
             out = self.module.forward_exploration(batch, t=0)

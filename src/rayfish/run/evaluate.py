@@ -67,6 +67,7 @@ def evaluate(
     checkpoint = find_checkpoint(str(run))
     experiment = Experiment.load(checkpoint / "config.yaml").with_overrides(overrides)
     agent = load(checkpoint)
+    agent.seed(seed)
     if episodes is None and steps is None:
         episodes = 20
     if (episodes is not None and episodes < 1) or (steps is not None and steps < 1):

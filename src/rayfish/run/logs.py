@@ -208,8 +208,8 @@ class _Talker:
         return [*held, (level, text)]
 
     def rest(self) -> list[tuple[str, str]]:
-        """What is still held back."""
-        return self._repeats() + self._cuts()
+        """What is still to be said at the end: repetitions no more, they would stand below the summary."""
+        return self._cuts()
 
     def _repeats(self) -> list[tuple[str, str]]:
         count, self._repeated = self._repeated, 0
@@ -332,10 +332,7 @@ def _driver_logging(router: _Router, level: str) -> Iterator[None]:
 
 @contextmanager
 def _driver_descriptor(log: TextIO) -> Iterator[None]:
-    """What Ray's C++ core writes straight to the terminal would tear the live display: into the file."""
-    if not os.isatty(2):
-        yield
-        return
+    """What Ray's C++ core writes past Python would tear the live display and litter logs: into the file."""
     kept = os.dup(2)
     os.dup2(log.fileno(), 2)
     try:
