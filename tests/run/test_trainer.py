@@ -39,8 +39,11 @@ def _equal(a, b) -> bool:
     return all(np.array_equal(a[p][k], b[p][k]) for p in b for k in b[p])
 
 
-def test_an_env_class_of_the_notebook_trains_on_remote_runners_too():
+def test_an_env_class_of_the_notebook_trains_on_remote_runners_too(capsys):
     class Here(gym.Env):
+        def __init__(self):
+            print("made")
+
         observation_space = gym.spaces.Box(-1, 1, (2,))
         action_space = gym.spaces.Discrete(2)
 
@@ -56,6 +59,11 @@ def test_an_env_class_of_the_notebook_trains_on_remote_runners_too():
     with rayfish.Trainer("cartpole", *SMALL, "rollouts.num_env_runners=2", env=Here) as trainer:
         assert trainer.step()["rollout/length_mean"] == 10.0
         assert len(trainer.foreach_runner(lambda runner: 1)) == 3
+        checkpoint = trainer.save()
+    assert rayfish.evaluate(checkpoint, episodes=2, env=Here).lengths == [10, 10]
+    out = capsys.readouterr().out
+    assert "(runner 1) made" in out
+    assert "\x02" not in out
 
 
 def test_two_trainers_with_the_same_seed_learn_the_same():

@@ -42,11 +42,11 @@ def test_asynchronous_algorithms_learn_cartpole(name):
 def test_dqn_learns_cartpole():
     run = rayfish.train(
         "cartpole-dqn",
-        "stop_conditions.episode_reward_mean=120",
+        "stop_conditions.episode_reward_mean=100",
         "stop_conditions.time_total_s=300",
         plain=True,
     )
-    assert best_return(run) >= 120
+    assert best_return(run) >= 100
 
 
 def test_sac_swings_the_pendulum_up():

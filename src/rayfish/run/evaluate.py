@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -52,6 +52,7 @@ def evaluate(
     steps: int | None = None,
     seed: int = 0,
     explore: bool = False,
+    env: Any = None,
     progress: Callable[[int, float], None] | None = None,
 ) -> Evaluation:
     """Plays episodes with a run's best (else last) checkpoint, or with the checkpoint named.
@@ -62,10 +63,13 @@ def evaluate(
     :param steps: play until this many steps are done; the last episode is finished
     :param seed: episode `i` is reset with `seed + i`
     :param explore: sample actions as in training, in place of the most likely ones
+    :param env: an environment class or creator, for runs that were trained on one given from Python
     :param progress: called after each episode with how many are done and the last return
     """
     checkpoint = find_checkpoint(str(run))
     experiment = Experiment.load(checkpoint / "config.yaml").with_overrides(overrides)
+    if env is not None:
+        experiment = replace(experiment, env=env)
     agent = load(checkpoint)
     agent.seed(seed)
     if episodes is None and steps is None:

@@ -73,6 +73,24 @@ def capture(log_file: Path, sink: Sink, level: str = "WARN") -> Iterator[None]:
         yield
 
 
+@contextmanager
+def hear_workers(sink: Sink, level: str = "WARN") -> Iterator[None]:
+    """For a notebook: workers' messages reach `sink`, the driver's own output is left alone.
+
+    Does nothing inside `capture`, which hears the workers already.
+    """
+    from ray._private import ray_logging
+
+    if "emit" in vars(ray_logging.global_worker_stdstream_dispatcher):
+        yield
+        return
+    with (
+        Path(os.devnull).open("w", encoding="utf-8") as nowhere,
+        _worker_output(_Router(nowhere, sink, level)),
+    ):
+        yield
+
+
 class _Router:
     """Decides for each message whether it is for the user or for the file only."""
 

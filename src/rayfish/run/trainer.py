@@ -22,7 +22,7 @@ from rayfish.metrics.collect import Collector
 from rayfish.run import checkpoint, preflight
 from rayfish.run.engine import RayOptions, running_ray
 from rayfish.run.faults import explained
-from rayfish.run.logs import setup_worker
+from rayfish.run.logs import hear_workers, setup_worker
 
 
 class Trainer:
@@ -54,6 +54,7 @@ class Trainer:
         self._open = ExitStack()
         self._open.enter_context(running_ray(options, self.experiment.paths))
         try:
+            self._open.enter_context(hear_workers(_print, self._log_level))
             self.config = self._build_config()
             self._algorithm = self._build()
             if self.experiment.get("algo.checkpoint_path"):
@@ -152,6 +153,10 @@ class Trainer:
             algorithm.stop()
         self._open.close()
 
+    @property
+    def _log_level(self) -> str:
+        return str(self.experiment.get("debugging.log_level", "WARN"))
+
     def _collector(self) -> Collector:
         runners = int(self.experiment.get("rollouts.num_env_runners") or 0)
         envs = int(self.experiment.get("rollouts.num_envs_per_env_runner") or 1)
@@ -160,8 +165,8 @@ class Trainer:
     def _build_config(self) -> Any:
         from rayfish.algorithm.build import build_config
 
-        level = str(self.experiment.get("debugging.log_level", "WARN"))
-        return build_config(self.experiment, self.info, worker_setup=partial(setup_worker, level=level))
+        setup = partial(setup_worker, level=self._log_level)
+        return build_config(self.experiment, self.info, worker_setup=setup)
 
     def _build(self) -> Any:
         from rayfish.algorithm.build import build_algorithm
@@ -191,6 +196,11 @@ class Trainer:
         if not hasattr(self, "_directory"):
             self._directory = RunDirectory.create(self.experiment, command="rayfish.Trainer")
         return self._directory.path
+
+
+def _print(level: str, who: str, text: str) -> None:
+    """A worker's message in a notebook."""
+    print(f"({who}) {text}" if level == "INFO" else f"({who}) {level.lower()}: {text}")
 
 
 def as_experiment(
