@@ -77,7 +77,22 @@ class Masked(Numbered):
         return super().step(action)
 
 
+class Lever(Numbered):
+    """The same with two continuous actions whose bounds are not -1 to 1."""
+
+    action_space = gym.spaces.Box(np.array([-2, 0], np.float32), np.array([3, 10], np.float32))
+
+    def step(self, action):
+        assert self.action_space.contains(action), action
+        wanted = self.state[:2]
+        observation, _, *rest = super().step(int(abs(action).sum()) % 4)
+        return observation, float(-abs(action - wanted).sum()), *rest
+
+
 CASES = {
+    "continuous": (Lever, ("rollouts.observation_filter=MeanStdFilter",)),
+    "continuous, clipped": (Lever, ("environment.normalize_actions=false", "environment.clip_actions=true")),
+    "continuous sac": (Lever, ("algo.name=SAC",)),
     "normalised": (Numbered, ("rollouts.observation_filter=MeanStdFilter",)),
     "lstm": (
         Numbered,
@@ -87,7 +102,7 @@ CASES = {
     "masked": (Masked, ("rollouts.observation_filter=MeanStdFilter",)),
     "masked dqn": (Masked, ("algo.name=DQN",)),
 }
-DQN = (
+OFF_POLICY = (
     "rollouts.num_envs_per_env_runner=1",
     "training.num_steps_sampled_before_learning_starts=64",
     "reporting.min_sample_timesteps_per_iteration=200",
@@ -101,7 +116,7 @@ DQN = (
 @pytest.mark.parametrize("case", CASES)
 def test_loaded_policy_equals_rllibs_evaluation(case, tmp_path):
     env_class, settings = CASES[case]
-    base = DQN if "algo.name=DQN" in settings else PPO
+    base = OFF_POLICY if any(word.startswith("algo.name=") for word in settings) else PPO
     with rayfish.Trainer(None, *base, *settings, env=env_class) as trainer:
         trainer.step()
         trainer.step()

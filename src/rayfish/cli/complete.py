@@ -50,7 +50,7 @@ def _key_before_equals() -> str | None:
     at = int(os.environ.get("COMP_CWORD", len(words) - 1))
     if at < len(words) and words[at] == "=" and at > 0:
         return words[at - 1]
-    return words[at - 2] if at > 1 and words[at - 1] == "=" else None
+    return words[at - 2] if 1 < at <= len(words) and words[at - 1] == "=" else None
 
 
 def _folders() -> list[Path]:

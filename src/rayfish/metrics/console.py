@@ -83,11 +83,15 @@ class Console:
         folder = self._view.folder
         if folder is None or not self._view.metrics:
             return
-        for words, what in (
-            (f"rayfish evaluate {folder}", "score the best checkpoint"),
+        steps = [
             (f"rayfish runs show {folder}", "look at the run again"),
             (f"tensorboard --logdir {folder / 'events'}", "curves in the browser"),
-        ):
+        ]
+        if (folder / "checkpoints" / "last").exists():
+            steps.insert(0, (f"rayfish evaluate {folder}", "score the best checkpoint"))
+            if self._view.ended != "done":
+                steps.insert(0, (f"rayfish train --resume {folder}", "go on from the last checkpoint"))
+        for words, what in steps:
             self._out.print(Text.assemble("  ", (words, "bold"), (f"   {what}", LABEL)), soft_wrap=True)
 
 

@@ -175,9 +175,12 @@ class Run:
 
     def _failed(self, error: BaseException) -> None:
         """A failed run keeps what it finished; only its status says that it failed."""
+        status, why = "failed", f"{type(error).__name__}: {error}"
         if isinstance(error, KeyboardInterrupt):
-            self.directory.finish("stopped", "stopped at once by a second signal")
-        else:
-            what = error.what if isinstance(error, RayfishError) else f"{type(error).__name__}: {error}"
-            self.directory.finish("failed", what)
+            status, why = "stopped", "stopped at once"
+        elif isinstance(error, RayfishError):
+            why = error.what
+        self.directory.finish(status, why)
+        if hasattr(self, "console"):
+            self.console.finish(status, why)
         self._open.close()
