@@ -96,7 +96,10 @@ def test_offline_algorithms_learn_from_recorded_episodes(name, env, recorded, tm
     ) as trainer:
         metrics = trainer.step()
         assert any(key.startswith("learn/default_policy/") for key in metrics), metrics
-        agent = rayfish.load(trainer.save(tmp_path / "checkpoint"))
+        checkpoint = trainer.save(tmp_path / "checkpoint")
+        trainer.restore(checkpoint)
+        assert trainer.iteration == 1
+        agent = rayfish.load(checkpoint)
     assert trainer.info.action_space.contains(agent.act(trainer.info.observation_space.sample()))
 
 

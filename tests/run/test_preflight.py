@@ -12,6 +12,12 @@ from rayfish.run.engine import RayOptions
 TWO_CPUS = RayOptions(num_cpus=2, num_gpus=0)
 
 
+@pytest.fixture(autouse=True)
+def two_cpus_and_no_gpu(monkeypatch):
+    """Whatever Ray other tests have running, this machine is the one judged here."""
+    monkeypatch.setattr(preflight, "offered", lambda options: (float(options.num_cpus or 2), 0.0))
+
+
 def compose(*overrides: str, name: str | None = "cartpole") -> Experiment:
     return Experiment.compose(name, overrides)
 
@@ -25,15 +31,13 @@ def test_presets_are_sound():
         assert texts(compose(name=name)) == []
 
 
-def test_too_many_runners_are_refused_with_the_arithmetic(monkeypatch):
-    monkeypatch.setitem(__import__("sys").modules, "ray", None)  # no running Ray decides here
+def test_too_many_runners_are_refused_with_the_arithmetic():
     (problem,) = texts(compose("rollouts.num_env_runners=8"))
     assert "asks for 9 CPUs: 8 env runners + 1 driver; this machine has 2" in problem
     assert "set rollouts.num_env_runners=1, or --fit" in problem
 
 
-def test_fit_shrinks_to_the_machine_and_says_what_it_changed(monkeypatch):
-    monkeypatch.setitem(__import__("sys").modules, "ray", None)
+def test_fit_shrinks_to_the_machine_and_says_what_it_changed():
     wanted = compose("rollouts.num_env_runners=8", "learners.num_gpus_per_learner=1")
     fitted, notes = preflight.fit(wanted, TWO_CPUS)
     assert fitted.get("rollouts.num_env_runners") == 1
@@ -45,8 +49,7 @@ def test_fit_shrinks_to_the_machine_and_says_what_it_changed(monkeypatch):
     assert texts(fitted) == []
 
 
-def test_gpus_that_are_not_there_are_refused(monkeypatch):
-    monkeypatch.setitem(__import__("sys").modules, "ray", None)
+def test_gpus_that_are_not_there_are_refused():
     (problem,) = texts(compose("resources.num_gpus=2"))
     assert "asks for 2 GPUs" in problem
     assert "this machine has 0" in problem
@@ -83,3 +86,19 @@ def test_require_raises_with_all_problems():
 def test_offline_algorithms_ask_for_their_data():
     found = texts(compose("algo.name=BC", "environment.env=CartPole-v1", name=None))
     assert any("offline_data.input_" in text for text in found)
+
+
+def test_a_metric_nobody_reports_is_no_measure_of_the_best():
+    (problem,) = texts(compose("checkpoint.checkpoint_score_attribute=rolout/return_mean"))
+    assert "rollout/return_mean" in problem
+
+
+def test_a_learner_on_a_gpu_needs_no_cpu_of_its_own():
+    cpus, gpus = preflight.needs(compose("learners.num_learners=1", "learners.num_gpus_per_learner=1"))
+    assert sum(cpus.values()) == 1
+    assert sum(gpus.values()) == 1
+
+
+def test_fit_names_wrong_types_before_it_calculates():
+    with pytest.raises(ConfigError, match="num_env_runners"):
+        preflight.fit(compose("rollouts.num_env_runners=many"), TWO_CPUS)

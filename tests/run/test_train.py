@@ -5,10 +5,13 @@ from __future__ import annotations
 import csv
 import json
 
+import numpy as np
 import pytest
 
 import rayfish
 from rayfish.errors import ConfigError, RunFailed
+from rayfish.metrics.stop import StopConditions
+from rayfish.run.directory import RunDirectory
 from rayfish.run.evaluate import evaluate
 from tests.helpers import info_of, metrics_of
 
@@ -76,20 +79,57 @@ def test_a_finished_run_resumed_without_a_new_goal_stays_finished():
     assert len(metrics_of(run)) == 2
 
 
-def test_warm_start_takes_the_weights_and_nothing_else():
-    first = train("stop_conditions.training_iteration=2")
-    with rayfish.Trainer("cartpole", *SMALL, f"algo.checkpoint_path={first}") as trainer:
+def test_warm_start_takes_weights_and_normaliser_and_nothing_else():
+    normalised = "rollouts.observation_filter=MeanStdFilter"
+    first = train(normalised, "stop_conditions.training_iteration=2")
+    with rayfish.Trainer("cartpole", *SMALL, normalised, "algo.checkpoint_path=last") as trainer:
         warm = trainer.get_weights()["default_policy"]
+        statistics = trainer.policy_parts()["normaliser"]["default_policy"]["leaves"][0]
         assert trainer.iteration == 0
-    saved = rayfish.load(first).weights()
-    assert any((warm[name] == value).all() for name, value in _matching(warm, saved))
+    with rayfish.Trainer("cartpole", *SMALL, normalised) as trainer:
+        trainer.restore(first)
+        saved = trainer.get_weights()["default_policy"]
+        expected = trainer.policy_parts()["normaliser"]["default_policy"]["leaves"][0]
+    assert set(warm) == set(saved)
+    assert all(np.array_equal(warm[name], saved[name]) for name in saved)
+    assert np.array_equal(statistics["mean"], expected["mean"])
 
 
-def _matching(warm, saved):
-    """Weights present in both, by the end of their names (RLlib's module adds a prefix)."""
-    pairs = [(w, saved[s]) for w in warm for s in saved if w.endswith(s.split("/")[-1])]
-    assert pairs
-    return pairs
+def test_warm_start_by_last_means_the_run_before_this_one():
+    first = train("stop_conditions.training_iteration=1")
+    second = train("algo.checkpoint_path=last", "stop_conditions.training_iteration=1")
+    assert str(first.resolve()) in (second / "config.yaml").read_text()
+
+
+def test_warm_start_from_nowhere_writes_nothing(workdir):
+    with pytest.raises(rayfish.RayfishError, match="nowhere"):
+        train("algo.checkpoint_path=nowhere")
+    assert not (workdir / "runs").exists()
+
+
+def test_a_run_in_training_is_not_resumed_a_second_time():
+    run = train("stop_conditions.training_iteration=1")
+    RunDirectory.open(run).begin("rllib", "as if this process were training it")
+    with pytest.raises(rayfish.RayfishError, match="in training: process"):
+        rayfish.train(None, resume=run, plain=True)
+
+
+def test_a_lost_link_does_not_lose_the_checkpoints():
+    run = train("stop_conditions.training_iteration=2", "checkpoint.checkpoint_frequency=1")
+    (run / "checkpoints" / "last").unlink()
+    rayfish.train(None, "stop_conditions.training_iteration=3", resume=run, plain=True)
+    assert [line["run/iteration"] for line in metrics_of(run)] == [1, 2, 3]
+
+
+def test_a_goal_on_the_command_line_replaces_the_presets_other_spelling():
+    experiment = rayfish.Experiment.compose("cartpole", ["stop_conditions.rollout/return_mean=600"])
+    assert StopConditions(experiment.section("stop_conditions")).limits["rollout/return_mean"] == 600
+
+
+def test_an_evaluation_with_a_mistyped_setting_is_refused():
+    run = train("stop_conditions.training_iteration=1")
+    with pytest.raises(ConfigError, match="env_confg"):
+        evaluate(run, "environment.env_confg.wind=3", episodes=1)
 
 
 def test_warm_start_from_another_network_is_one_clear_error():

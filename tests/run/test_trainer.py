@@ -66,9 +66,17 @@ def test_an_env_class_of_the_notebook_trains_on_remote_runners_too(capsys):
     assert "\x02" not in out
 
 
-def test_two_trainers_with_the_same_seed_learn_the_same():
+REPLAY = (
+    "rollouts.num_envs_per_env_runner=2",
+    "training.num_steps_sampled_before_learning_starts=50",
+    "reporting.min_sample_timesteps_per_iteration=150",
+)
+
+
+@pytest.mark.parametrize(("preset", "settings"), [("cartpole", SMALL), ("cartpole-dqn", REPLAY)])
+def test_two_trainers_with_the_same_seed_learn_the_same(preset, settings):
     def weights():
-        with rayfish.Trainer("cartpole", *SMALL) as trainer:
+        with rayfish.Trainer(preset, *settings) as trainer:
             trainer.step()
             return trainer.get_weights(), trainer.step()["rollout/return_mean"]
 

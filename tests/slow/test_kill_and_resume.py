@@ -66,7 +66,7 @@ def test_ctrl_c_finishes_the_iteration_saves_and_says_how_to_resume(tmp_path):
     run = wait_for_checkpoint(tmp_path, 1)
     process.send_signal(signal.SIGINT)
     output, _ = process.communicate(timeout=60)
-    assert process.returncode == 0, output
+    assert process.returncode == 130, output
     assert info_of(run)["status"] == "stopped"
     iteration = metrics_of(run)[-1]["run/iteration"]
     assert (run / "checkpoints/last").resolve().name == f"{iteration:06.0f}"

@@ -9,10 +9,13 @@ from __future__ import annotations
 
 import fnmatch
 import math
+import secrets
 import warnings
 from collections.abc import Callable
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from rayfish.algorithm.adapters import env_creator
 from rayfish.algorithm.callbacks import EpisodeReport
@@ -22,6 +25,7 @@ from rayfish.algorithm.signatures import keys_for
 from rayfish.envs.build import EnvInfo, env_config_of, from_experiment
 from rayfish.errors import ConfigError, Problem
 from rayfish.experiment.imports import load_object, use_paths
+from rayfish.experiment.sections import METHODS
 
 if TYPE_CHECKING:
     from ray.rllib.algorithms.algorithm import Algorithm
@@ -45,8 +49,7 @@ ALGORITHMS = {
 }
 OFFLINE = ("BC", "MARWIL", "CQL", "IQL")
 DEFAULT_POLICY = "default_policy"
-ENV_NAME = "rayfish-env"
-EVAL_ENV_NAME = "rayfish-evaluation-env"
+_EVALUATION = "-evaluation"
 
 # Keys whose value RLlib wants as a class or function: given as import paths in the experiment.
 _OBJECTS = {
@@ -75,21 +78,6 @@ _OWN = {
     "resources": {"num_gpus"},
     "framework": {"framework"},
 }
-_METHODS = {
-    "environment": "environment",
-    "rollouts": "env_runners",
-    "learners": "learners",
-    "resources": "resources",
-    "training": "training",
-    "evaluation": "evaluation",
-    "framework": "framework",
-    "fault_tolerance": "fault_tolerance",
-    "offline_data": "offline_data",
-    "reporting": "reporting",
-    "callbacks": "callbacks",
-    "multi_agent": "multi_agent",
-    "debugging": "debugging",
-}
 
 
 def config_class(name: str) -> type[AlgorithmConfig]:
@@ -111,7 +99,7 @@ def build_config(
     config = config_class(name)()
     if name == "CQL":  # its default learning rate is one that its own validation refuses
         config.lr = None
-    for section, method in _METHODS.items():
+    for section, method in METHODS.items():
         values = _values(experiment, section, name)
         if values:
             getattr(config, method)(**values)
@@ -144,7 +132,11 @@ def build_algorithm(config: AlgorithmConfig) -> Algorithm:
     """The running algorithm of a config; starts its env runners and learners on Ray."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        return config.build_algo()
+        algorithm = config.build_algo()
+    replay = getattr(algorithm, "local_replay_buffer", None)
+    if replay is not None and hasattr(replay, "rng") and config.seed is not None:
+        replay.rng = np.random.default_rng(config.seed)  # RLlib leaves it to chance
+    return algorithm
 
 
 def _values(experiment: Experiment, section: str, algo: str) -> dict[str, Any]:
@@ -176,10 +168,14 @@ def _environment(
 ) -> None:
     from ray.tune.registry import register_env
 
-    register_env(ENV_NAME, env_creator(from_experiment(experiment), setup=worker_setup))
+    # A name of its own: two trainers in one process must not make each other's environments.
+    name = f"rayfish-{secrets.token_hex(4)}"
+    register_env(name, env_creator(from_experiment(experiment), setup=worker_setup))
     evaluation = from_experiment(experiment, evaluation=True)
-    register_env(EVAL_ENV_NAME, env_creator(evaluation, setup=worker_setup, role="evaluation runner"))
-    config.environment(env=ENV_NAME, env_config=env_config_of(experiment), disable_env_checking=True)
+    register_env(
+        f"{name}{_EVALUATION}", env_creator(evaluation, setup=worker_setup, role="evaluation runner")
+    )
+    config.environment(env=name, env_config=env_config_of(experiment), disable_env_checking=True)
 
 
 def _rollouts(config: AlgorithmConfig, experiment: Experiment) -> None:
@@ -213,7 +209,7 @@ def _learners(config: AlgorithmConfig, experiment: Experiment) -> None:
 def _evaluation(config: AlgorithmConfig, experiment: Experiment) -> None:
     overrides = dict(experiment.get("evaluation.evaluation_config") or {})
     overrides.pop("horizon", None)  # ours: the evaluation environment has its own time limit
-    overrides["env"] = EVAL_ENV_NAME
+    overrides["env"] = f"{config.env}{_EVALUATION}"
     overrides["env_config"] = env_config_of(experiment, evaluation=True)
     overrides.setdefault("explore", False)
     # With several copies at once RLlib keeps the first N finished episodes, which are the short
@@ -291,6 +287,8 @@ class agent_mapping:
         """The policy of an agent; called by RLlib at an agent's first step."""
         if self._function is not None:
             return self._function(agent_id, episode, **kwargs)
+        if str(agent_id) in self._globs:  # an id may hold signs that a pattern reads otherwise
+            return self._globs[str(agent_id)]
         for glob, policy in self._globs.items():
             if fnmatch.fnmatchcase(str(agent_id), glob):
                 return policy

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from numbers import Real
 from typing import Any
 
+import numpy as np
 from ray.rllib.callbacks.callbacks import RLlibCallback
 
 REPORT = "rayfish"
@@ -75,4 +75,4 @@ def _env_metrics(episode: Any) -> Iterator[tuple[str, float]]:
     for info in infos:
         reported = info.get(ENV_METRICS_KEY) if isinstance(info, dict) else None
         if isinstance(reported, dict):
-            yield from ((str(k), float(v)) for k, v in reported.items() if isinstance(v, Real))
+            yield from ((str(k), float(v)) for k, v in reported.items() if np.isscalar(v) or np.ndim(v) == 0)

@@ -227,7 +227,7 @@ def _evaluation_config(experiment: Experiment, algo: str | None) -> Iterator[Pro
         known.update(entries(section, algo if section == "training" else None))
     for key, value in inner.items():
         dotted = f"evaluation.evaluation_config.{key}"
-        if key == "env":
+        if key in ("env", "horizon"):
             continue
         if key not in known:
             hint = GONE_KEYS.get(key) or _suggest(key, known, "")

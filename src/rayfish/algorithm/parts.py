@@ -24,6 +24,7 @@ def policy_parts(algorithm: Algorithm, experiment: Experiment, info: EnvInfo) ->
     if info.kind == "multi" and not function:
         policy_of = agent_mapping(experiment)
         mapping = {str(agent): policy_of(agent) for agent in info.agents}
+        mapping |= experiment.get("multi_agent.mapping") or {}
     return {
         "modules": modules(algorithm),
         "algo": experiment.get("algo.name"),
@@ -41,21 +42,63 @@ def modules(algorithm: Algorithm) -> dict[str, Any]:
     learner = algorithm.learner_group._learner if algorithm.learner_group.is_local else None
     if learner is not None:
         return {str(name): learner.module[name] for name in learner.module.keys()}  # noqa: SIM118
-    algorithm.env_runner_group.sync_weights(
-        from_worker_or_learner_group=algorithm.learner_group, inference_only=True
-    )
-    module = algorithm.env_runner.module
+    if algorithm.env_runner_group is None:  # recorded data and remote learners: no copy in the driver
+        module = algorithm.config.get_multi_rl_module_spec(spaces=_spaces(algorithm)).build()
+        module.set_state(algorithm.learner_group.get_weights())
+    else:
+        sync_runners(algorithm)
+        module = algorithm.env_runner.module
     return dict(module.items()) if hasattr(module, "items") else {"default_policy": module}
+
+
+def _spaces(algorithm: Algorithm) -> dict[str, Any]:
+    config = algorithm.config
+    return {"default_policy": (config.observation_space, config.action_space)}
+
+
+def sync_runners(algorithm: Algorithm) -> None:
+    """The learner's weights to every env runner, where there are any."""
+    if algorithm.env_runner_group is not None:
+        algorithm.env_runner_group.sync_weights(
+            from_worker_or_learner_group=algorithm.learner_group, inference_only=True
+        )
+
+
+def restore(algorithm: Algorithm, tree: Path) -> None:
+    """Everything a checkpoint's RLlib tree holds, into a freshly built algorithm."""
+    from ray.rllib.utils.checkpoints import Checkpointable
+
+    path = str(tree.resolve())
+    if algorithm.env_runner_group is None:
+        # RLlib's own method syncs env runners afterwards, which learners from recorded data lack.
+        Checkpointable.restore_from_path(algorithm, path)
+    else:
+        algorithm.restore_from_path(path)
+
+
+def load_normaliser(algorithm: Algorithm, tree: Path) -> None:
+    """The normaliser of another checkpoint, if both it and this algorithm have one."""
+    piece = _normaliser(algorithm)
+    folder = tree / "env_runner" / "env_to_module_connector" / NormalizeObservations.__name__
+    if piece is None or not folder.is_dir():
+        return
+    piece.restore_from_path(str(folder.resolve()))
+    algorithm.env_runner_group.sync_env_runner_states(
+        config=algorithm.config, from_worker=algorithm.env_runner
+    )
 
 
 def normaliser_statistics(algorithm: Algorithm) -> dict[str, Any]:
     """Policy name -> mean and spread per observation leaf; empty without normalisation."""
-    runner = algorithm.env_runner
-    pipeline = getattr(runner, "_env_to_module", None) or getattr(algorithm, "env_to_module_connector", None)
-    for piece in getattr(pipeline, "connectors", []):
-        if isinstance(piece, NormalizeObservations):
-            return piece.statistics()
-    return {}
+    piece = _normaliser(algorithm)
+    return piece.statistics() if piece is not None else {}
+
+
+def _normaliser(algorithm: Algorithm) -> NormalizeObservations | None:
+    pipeline = getattr(getattr(algorithm, "env_runner", None), "_env_to_module", None)
+    pipeline = pipeline or getattr(algorithm, "env_to_module_connector", None)
+    pieces = [p for p in getattr(pipeline, "connectors", []) if isinstance(p, NormalizeObservations)]
+    return pieces[0] if pieces else None
 
 
 def load_weights(algorithm: Algorithm, tree: Path) -> None:

@@ -209,6 +209,7 @@ def _finish(composed: Composed, notes: list[str]) -> dict[str, Any]:
         raise ConfigError([Problem(key, what, hint, origins.get(key, ""))]) from error
     legacy.remove(config, origins, old_keys)
     legacy.adapt_values(config, origins, notes)
+    legacy.settle_stop_conditions(config, origins, notes)
     name = tree.get(config, "algo.name")
     known = _known_name(name)
     if known is not None:

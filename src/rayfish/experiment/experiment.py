@@ -10,6 +10,7 @@ from typing import Any
 
 from rayfish.errors import ConfigError, Problem
 from rayfish.experiment import tree
+from rayfish.files import atomic_write
 
 _HEADER = "# The whole experiment, resolved; `rayfish train -f` on this file repeats it."
 _PATHS_KEY = "# paths:"
@@ -79,7 +80,7 @@ class Experiment:
 
     def save(self, path: str | Path) -> None:
         """Write config.yaml: plain resolved YAML, with where each value came from beside it."""
-        Path(path).write_text(self.to_yaml(), encoding="utf-8")
+        atomic_write(path, self.to_yaml())
 
     def to_yaml(self) -> str:
         """The text of config.yaml."""

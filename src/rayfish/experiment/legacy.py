@@ -373,6 +373,28 @@ def _origin(origins: Mapping[str, str], key: str) -> str:
     return max(below, key=_rank, default="")
 
 
+def settle_stop_conditions(config: dict[str, Any], origins: Mapping[str, str], notes: list[str]) -> None:
+    """Two spellings of one stop condition: the one written nearer to the user holds, the other is dropped."""
+    section = config.get("stop_conditions")
+    if not isinstance(section, dict):
+        return
+    chosen: dict[str, str] = {}
+    for key, value in list(section.items()):
+        if value is None:
+            continue
+        metric = STOP_KEYS.get(key) or key
+        other = chosen.get(metric)
+        if other is None:
+            chosen[metric] = key
+            continue
+        ranks = {name: _rank(_origin(origins, f"stop_conditions.{name}")) for name in (key, other)}
+        if ranks[key] != ranks[other]:
+            winner, loser = (key, other) if ranks[key] > ranks[other] else (other, key)
+            notes.append(f"stop_conditions.{winner}={section[winner]} replaces {loser}={section[loser]}")
+            section[loser] = None
+            chosen[metric] = winner
+
+
 def _rank(origin: str | None) -> int:
     if not origin:
         return 0

@@ -47,12 +47,17 @@ _RLLIB_RUNNER_KEYS = frozenset(
 """What RLlib itself puts beside the users' own values in `env_runners`."""
 
 _RLLIB_RUNNER_PREFIXES = (
-    "num_",
-    "episode_return_",
-    "episode_len_",
+    "num_agent_steps_sampled",
+    "num_env_steps_sampled",
+    "num_module_steps_sampled",
+    "num_episodes",
+    "num_healthy_workers",
+    "num_remote_worker_restarts",
+    "episode_return_m",  # mean, min, max
+    "episode_len_m",
     "agent_episode_return",
     "module_episode_return",
-    "connector_",
+    "connector_pipeline_timer",
 )
 _RLLIB_LEARNER_NOISE = (
     "num_",

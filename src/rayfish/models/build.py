@@ -48,6 +48,10 @@ def actor_critic(
     return ActorCritic(observation_space, action_space, model, critic=critic)
 
 
+def _number(value: float | None, default: float) -> float:
+    return default if value is None else float(value)
+
+
 def q_network(observation_space: gym.Space, action_space: gym.Space, model: Mapping[str, Any]) -> QNetwork:
     """Q network of DQN."""
     if not isinstance(action_space, gym.spaces.Discrete):
@@ -58,5 +62,5 @@ def q_network(observation_space: gym.Space, action_space: gym.Space, model: Mapp
         model,
         dueling=bool(model.get("dueling", True)),
         atoms=int(model.get("num_atoms") or 1),
-        bounds=(float(model.get("v_min") or -10.0), float(model.get("v_max") or 10.0)),
+        bounds=(_number(model.get("v_min"), -10.0), _number(model.get("v_max"), 10.0)),
     )

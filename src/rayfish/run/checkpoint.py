@@ -33,6 +33,8 @@ _PACKAGES = ("ray", "torch", "gymnasium", "numpy")
 
 def write(folder: Path, trainer: Trainer) -> Path:
     """Writes the trainer's state as the checkpoint `folder`; an older one there is replaced."""
+    from safetensors import SafetensorError
+
     from rayfish.run.policy import save_policy
 
     folder.parent.mkdir(parents=True, exist_ok=True)
@@ -45,10 +47,8 @@ def write(folder: Path, trainer: Trainer) -> Path:
         trainer.experiment.save(draft / "config.yaml")
         (draft / "rayfish.json").write_text(json.dumps(_header(trainer), indent=2) + "\n", encoding="utf-8")
         _sync(draft)
-        if folder.exists():
-            shutil.rmtree(folder)
-        draft.rename(folder)
-    except OSError as error:
+        _replace(folder, draft)
+    except (OSError, SafetensorError) as error:
         raise CheckpointError(
             f"the checkpoint {folder} could not be written: {error}; earlier checkpoints are untouched",
             "free space or choose another place with runtime.local_dir, then rayfish train --resume last",
@@ -56,6 +56,15 @@ def write(folder: Path, trainer: Trainer) -> Path:
     finally:
         shutil.rmtree(draft, ignore_errors=True)
     return folder
+
+
+def _replace(folder: Path, draft: Path) -> None:
+    """Puts `draft` in place; an older checkpoint of that name is good until the moment it is replaced."""
+    old = folder.parent / f".old-{folder.name}-{os.getpid()}"
+    if folder.exists():
+        folder.rename(old)
+    draft.rename(folder)
+    shutil.rmtree(old, ignore_errors=True)
 
 
 def read_header(folder: Path) -> dict[str, Any]:
@@ -156,6 +165,16 @@ class Checkpoints:
     def saved(self, iteration: int) -> bool:
         """Whether this iteration has its checkpoint already."""
         return self.last is not None and self.last.name == f"{iteration:06d}"
+
+    def newest(self) -> Path | None:
+        """The last complete checkpoint, whatever became of the link to it."""
+        complete = [path for path in self._numbered() if (path / "rayfish.json").is_file()]
+        return complete[-1] if complete else None
+
+    def recall(self, last: Path, best: dict[str, Any] | None) -> None:
+        """Takes up the state of an earlier session; a best by another metric means nothing here."""
+        self.last = last
+        self.best = best if best and best.get("metric") == self.metric else None
 
     def drop_after(self, iteration: int) -> None:
         """Removes checkpoints of iterations that a resumed run is about to do again."""

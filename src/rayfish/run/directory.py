@@ -205,6 +205,18 @@ class RunDirectory:
         """Write the end of the run: `done`, `stopped` or `failed`, and why."""
         self.update(status=status, reason=reason, times={"ended": _now()})
 
+    def require_idle(self) -> None:
+        """Refuses a run that another process is training."""
+        # Another machine's process cannot be seen from here, but run.json is young while it trains.
+        age = time.time() - (self.path / "run.json").stat().st_mtime
+        here = (self.data.get("process") or {}).get("host") == platform.node()
+        if self.status == RUNNING and (here or age < 12 * PROGRESS_EVERY_S):
+            process = self.data.get("process") or {}
+            raise RayfishError(
+                f"the run {self.path} is in training: process {process.get('pid')} on {process.get('host')}",
+                "wait for it, or stop it with Ctrl-C (SIGINT) there; then resume",
+            )
+
     def checkpoint_path(self, iteration: int) -> Path:
         """Where the checkpoint of an iteration lies."""
         return self.checkpoints / f"{iteration:06d}"
@@ -260,8 +272,12 @@ def find_run(text: str | Path, root: str | Path = DEFAULT_ROOT) -> Path:
     return begun[0].path
 
 
-def find_checkpoint(text: str | Path, root: str | Path = DEFAULT_ROOT) -> Path:
+def find_checkpoint(
+    text: str | Path, root: str | Path = DEFAULT_ROOT, order: Sequence[str] = ("best", "last")
+) -> Path:
     """The checkpoint that `text` means: its own path, or a run's (as in `find_run`): its best, else its last.
+
+    :param order: which of a run's checkpoints is meant, the first that there is
 
     `RUN/checkpoints/last`, `RUN/checkpoints/000020` and the same with a run's name in front work too.
     """
@@ -270,7 +286,7 @@ def find_checkpoint(text: str | Path, root: str | Path = DEFAULT_ROOT) -> Path:
         return path.resolve()
     word, slash, tail = str(text).partition("/checkpoints/")
     run = RunDirectory.open(find_run(word if slash else text, root))
-    wanted = [tail.strip("/")] if tail.strip("/") else ["best", "last"]
+    wanted = [tail.strip("/")] if tail.strip("/") else list(order)
     for name in wanted:
         if (run.checkpoints / name / "rayfish.json").is_file():
             return (run.checkpoints / name).resolve()

@@ -61,6 +61,10 @@ def offered(options: RayOptions) -> tuple[float, float]:
     if ray is not None and ray.is_initialized():
         resources = ray.cluster_resources()
         return float(resources.get("CPU", 0)), float(resources.get("GPU", 0))
+    if options.address:
+        with running_ray(options) as cluster:
+            resources = cluster.cluster_resources()
+        return float(resources.get("CPU", 0)), float(resources.get("GPU", 0))
     cpus = options.num_cpus if options.num_cpus is not None else machine_cpus()
     gpus = options.num_gpus if options.num_gpus is not None else machine_gpus()
     return float(cpus), float(gpus)

@@ -7,15 +7,17 @@ Runs the saved policy by itself (no Ray, no GPU), one episode after the other, s
 from __future__ import annotations
 
 import json
+import secrets
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from rayfish.algorithm import signatures
 from rayfish.envs import build as envs
 from rayfish.envs.kinds import is_multi_agent
-from rayfish.errors import RayfishError
+from rayfish.errors import ConfigError, RayfishError
 from rayfish.experiment import Experiment
 from rayfish.metrics.stats import bootstrap_ci
 from rayfish.run.directory import atomic_write, find_checkpoint
@@ -67,7 +69,7 @@ def evaluate(
     :param progress: called after each episode with how many are done and the last return
     """
     checkpoint = find_checkpoint(str(run))
-    experiment = Experiment.load(checkpoint / "config.yaml").with_overrides(overrides)
+    experiment = _changed(Experiment.load(checkpoint / "config.yaml"), overrides)
     if env is not None:
         experiment = replace(experiment, env=env)
     agent = load(checkpoint)
@@ -102,6 +104,17 @@ def evaluate(
     Path(found.file).parent.mkdir(exist_ok=True)
     atomic_write(Path(found.file), json.dumps(asdict(found), indent=2) + "\n")
     return found
+
+
+def _changed(trained: Experiment, overrides: Sequence[str]) -> Experiment:
+    """The experiment with overrides; a typo among them must not score another environment in silence."""
+    changed = trained.with_overrides(overrides)
+    if overrides:
+        before = {problem.key for problem in signatures.problems(trained)}
+        problems = [p for p in signatures.problems(changed) if p.key not in before]
+        if problems:
+            raise ConfigError(problems)
+    return changed
 
 
 def _play(
@@ -193,7 +206,7 @@ def _check_length(length: int) -> None:
 def _place(checkpoint: Path) -> Path:
     """`evaluations/` of the run, or beside a checkpoint that stands alone."""
     stamp = time.strftime("%Y%m%d-%H%M%S")
-    name = f"{stamp}-{checkpoint.name}.json"
+    name = f"{stamp}-{secrets.token_hex(2)}-{checkpoint.name}.json"
     run = checkpoint.parent.parent
     if checkpoint.parent.name == "checkpoints" and (run / "run.json").is_file():
         return run / "evaluations" / name

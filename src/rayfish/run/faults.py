@@ -31,7 +31,7 @@ def explained(experiment: Experiment) -> Iterator[None]:
     except (RayfishError, KeyboardInterrupt):
         raise
     except Exception as error:
-        _logger.debug("fault", exc_info=error)
+        _logger.error("what stopped the run", exc_info=error)
         raise RunFailed(*explain(error, str(experiment.get("environment.env")))) from error
 
 

@@ -17,6 +17,9 @@ MARK = "\x02rayfish|"
 
 HELLO = "HELLO"
 
+TRACEBACKS = "rayfish.run.faults"
+"""The logger of tracebacks that a message already explains: for the file only."""
+
 _RAY_LINE = re.compile(
     r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3}\s+(DEBUG|INFO|WARNING|ERROR|CRITICAL) (\S+:\d+ -- .*)", re.DOTALL
 )
@@ -79,6 +82,8 @@ def from_logger(level: int, logger: str, text: str) -> Line:
     """What a logged message is, by the name of its logger."""
     if logger == "py.warnings":
         return _warning(text) or Line(level, text)
+    if logger == TRACEBACKS:
+        return Line(level, text, quiet=True)
     if is_ray_logger(logger):
         return Line(level, text, ours=False, quiet=bool(_QUIET_RAY.search(text)), brief=_brief(text))
     return Line(level, text if logger == "root" else f"{logger}: {text}")

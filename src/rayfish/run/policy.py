@@ -125,6 +125,8 @@ class Agent:
             if self._function is None:
                 self._function = load_object(self._mapping_function, self._paths)
             return self._function(agent_id, None)
+        if str(agent_id) in self._mapping:  # an id may hold signs that a pattern reads otherwise
+            return self._mapping[str(agent_id)]
         for glob, name in self._mapping.items():
             if fnmatch.fnmatchcase(str(agent_id), glob):
                 return name

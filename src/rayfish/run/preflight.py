@@ -14,8 +14,9 @@ from typing import Any
 
 from rayfish.algorithm import signatures
 from rayfish.envs import build as envs
-from rayfish.errors import ConfigError, Problem
+from rayfish.errors import ConfigError, Problem, did_you_mean
 from rayfish.experiment import Experiment
+from rayfish.metrics import names
 from rayfish.metrics.stop import StopConditions
 from rayfish.models import check as models
 from rayfish.run.engine import RayOptions, offered
@@ -42,7 +43,7 @@ def inspect(
     else:
         model, name = experiment.get("training.model"), str(experiment.get("algo.name"))
         problems += models.section_problems(model or {}, name, experiment.paths)
-    problems += _offline_problems(experiment)
+    problems += _offline_problems(experiment) + _best_problems(experiment)
     return [p if p.where else replace(p, where=experiment.origins.get(p.key, "")) for p in problems], info
 
 
@@ -97,6 +98,16 @@ def _mapping_problems(experiment: Experiment, info: envs.EnvInfo) -> list[Proble
     return problems
 
 
+def _best_problems(experiment: Experiment) -> list[Problem]:
+    """A metric that no run reports would never make a checkpoint the best."""
+    key = "checkpoint.checkpoint_score_attribute"
+    metric = experiment.get(key)
+    if not metric or names.is_known(str(metric)):
+        return []
+    meant = did_you_mean(str(metric), names.fixed())
+    return [Problem(key, f"no run reports a metric {metric!r}", f"did you mean {meant[0]}?" if meant else "")]
+
+
 def _offline_problems(experiment: Experiment) -> list[Problem]:
     name = experiment.get("algo.name")
     problems = []
@@ -138,7 +149,8 @@ def needs(experiment: Experiment) -> tuple[dict[str, float], dict[str, float]]:
         number("rollouts.num_gpus_per_env_runner"),
     )
     per_learner = experiment.get("learners.num_cpus_per_learner")
-    learner_cpus = 1.0 if per_learner in (None, "auto") else float(per_learner)
+    on_gpu = number("learners.num_gpus_per_learner") > 0  # then RLlib's "auto" asks for no CPU
+    learner_cpus = float(not on_gpu) if per_learner in (None, "auto") else float(per_learner)
     cpus = {
         f"{runners:g} env runner{'s' if runners != 1 else ''}": runners * per_runner,
         f"{evaluators:g} evaluation runner{'s' if evaluators != 1 else ''}": evaluators * per_runner,
@@ -197,6 +209,9 @@ def fitting_runners(experiment: Experiment, cpus: float) -> int:
 
 def fit(experiment: Experiment, options: RayOptions) -> tuple[Experiment, list[str]]:
     """The experiment shrunk to what there is, and a line for each thing that was changed."""
+    wrong = signatures.problems(experiment)
+    if wrong:
+        raise ConfigError(wrong)
     have_cpus, have_gpus = offered(options)
     changes: dict[str, Any] = {}
     _, gpus = needs(experiment)
@@ -222,5 +237,6 @@ def fit(experiment: Experiment, options: RayOptions) -> tuple[Experiment, list[s
     notes = [
         f"--fit: {key} {experiment.get(key)} -> {changed.get(key)}"
         for key in sorted(k for k, origin in changed.origins.items() if origin == "--fit")
+        if experiment.get(key) != changed.get(key)
     ]
     return changed, notes

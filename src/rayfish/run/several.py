@@ -13,6 +13,7 @@ from rayfish.errors import ConfigError, RayfishError
 from rayfish.experiment import Experiment
 from rayfish.metrics.stats import bootstrap_ci
 from rayfish.run import preflight
+from rayfish.run.directory import STOPPED, RunDirectory
 from rayfish.run.engine import RayOptions, running_ray
 from rayfish.run.train import train
 
@@ -20,7 +21,7 @@ from rayfish.run.train import train
 def several(
     experiments: list[tuple[tuple[str, ...], Experiment]], options: RayOptions, common: dict[str, Any]
 ) -> int:
-    """Trains each experiment; a failing one is one failing one. Gives how many failed."""
+    """Trains each experiment; a failing one is one failing one. Gives how many failed or were not begun."""
     if not common.get("fit"):
         problems = {str(p): p for _, experiment in experiments for p in preflight.check(experiment, options)}
         if problems:  # all of them before the first run, not an hour later
@@ -35,11 +36,14 @@ def several(
             console.rule(f"run {number} of {len(experiments)}: {label}", style="dim")
             try:
                 rows.append((label, train(experiment, ray_options=options, **common), ""))
+                if RunDirectory.open(rows[-1][1] or "").status == STOPPED:
+                    console.print(f"[yellow]stopped[/yellow] after {number} of {len(experiments)} runs")
+                    break
             except RayfishError as error:
                 console.print(f"[red]failed:[/red] {error}", highlight=False)
                 rows.append((label, None, error.what.splitlines()[0]))
     console.print(_table(rows))
-    return sum(1 for _, path, _ in rows if path is None)
+    return len(experiments) - sum(1 for _, path, _ in rows if path is not None)
 
 
 def _table(rows: list[tuple[str, Path | None, str]]) -> Table:

@@ -5,9 +5,11 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from rayfish.envs.build import EnvInfo
 from rayfish.errors import RayfishError
 from rayfish.experiment import Experiment
 from rayfish.metrics.console import open_console
@@ -20,7 +22,7 @@ from rayfish.run.directory import RunDirectory, find_run
 from rayfish.run.engine import RayOptions
 from rayfish.run.logs import capture
 from rayfish.run.signals import Interrupts
-from rayfish.run.trainer import Trainer, as_experiment
+from rayfish.run.trainer import Trainer, as_experiment, with_warm_start
 
 
 def train(
@@ -49,18 +51,23 @@ def train(
     options = ray_options or RayOptions()
     if resume is not None:
         directory = RunDirectory.open(find_run(str(resume)))
+        directory.require_idle()
         experiment = Experiment.load(directory.config_file).with_overrides(overrides)
+        if env is not None:
+            experiment = replace(experiment, env=env)
     else:
         directory = None
         experiment = as_experiment(experiment, *overrides, env=env, config_dir=config_dir)
+        experiment = with_warm_start(experiment)
     notes = list(experiment.notes)
     if fit:
         experiment, changes = preflight.fit(experiment, options)
         notes += changes
-    preflight.require(experiment, options)
+    info = preflight.require(experiment, options)
     if directory is None:
         directory = RunDirectory.create(experiment, command=command or sys.argv)
-    with Run(experiment, directory, options, plain=plain, notes=notes, resumed=resume is not None) as run:
+    resumed = resume is not None
+    with Run(experiment, directory, options, info=info, plain=plain, notes=notes, resumed=resumed) as run:
         while not run.over:
             run.iterate()
         run.finish()
@@ -82,6 +89,7 @@ class Run:
         directory: RunDirectory,
         options: RayOptions,
         *,
+        info: EnvInfo | None = None,
         plain: bool | None = None,
         notes: Sequence[str] = (),
         resumed: bool = False,
@@ -93,6 +101,7 @@ class Run:
         self.checkpoints = Checkpoints(directory.checkpoints, experiment.section("checkpoint"))
         self.usage = SystemUsage() if experiment.get("debugging.log_sys_usage") else None
         self._options = options
+        self._info = info
         self._plain = plain
         self._notes = notes
         self._resumed = resumed
@@ -145,7 +154,7 @@ class Run:
             self.experiment.save(self.directory.config_file)
         self.directory.begin("rllib", "RLlib's env runners step the environments")
         self.console.status("starting Ray and building the algorithm")
-        self.trainer = self._open.enter_context(Trainer(self.experiment, ray_options=self._options))
+        self.trainer = self._open.enter_context(self._trainer())
         # Only now: starting Ray puts handlers of its own in place.
         self.interrupts = self._open.enter_context(Interrupts(self.console.note))
         resume_at = self._restore() if self._resumed else None
@@ -155,20 +164,24 @@ class Run:
         if self.trainer.metrics:
             self.over = self.stop.reached(self.trainer.metrics) or ""
 
+    def _trainer(self) -> Trainer:
+        experiment = self.experiment
+        if self._resumed:  # its own checkpoint holds all it needs of the run it once started from
+            experiment = experiment.with_values({"algo.checkpoint_path": None}, "resumed")
+        return Trainer(experiment, ray_options=self._options, info=self._info)
+
     def _save(self) -> None:
         self.console.saved(self.checkpoints.save(self.trainer))
         self.directory.progress(self.trainer.metrics, self.checkpoints.best)
 
     def _restore(self) -> int:
         """Back to the last checkpoint; gives the iteration that metrics roll back to."""
-        last = self.checkpoints.folder / "last"
-        if not last.exists():
+        path = self.checkpoints.newest()
+        if path is None:
             self.console.note("this run ended before its first checkpoint: starting it from the beginning")
             return 0
-        path = last.resolve()
         self.trainer.restore(path)
-        self.checkpoints.last = path
-        self.checkpoints.best = self.directory.data.get("best")
+        self.checkpoints.recall(path, self.directory.data.get("best"))
         self.checkpoints.drop_after(self.trainer.iteration)
         self.console.note(f"resumed at iteration {self.trainer.iteration}")
         return self.trainer.iteration

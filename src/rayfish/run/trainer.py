@@ -16,6 +16,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from rayfish.envs.build import EnvInfo
 from rayfish.errors import RayfishError
 from rayfish.experiment import Experiment
 from rayfish.metrics.collect import Collector
@@ -34,6 +35,7 @@ class Trainer:
         in place of `environment.env`
     :param config_dir: a folder with the user's own Hydra groups
     :param ray_options: how to start Ray; a Ray that is already running is used as it is
+    :param info: what `preflight.require` said of this experiment, when it was asked before
     """
 
     def __init__(
@@ -43,10 +45,13 @@ class Trainer:
         env: Any = None,
         config_dir: str | Path | None = None,
         ray_options: RayOptions | None = None,
+        info: EnvInfo | None = None,
     ) -> None:
-        self.experiment = as_experiment(experiment, *overrides, env=env, config_dir=config_dir)
+        self.experiment = with_warm_start(
+            as_experiment(experiment, *overrides, env=env, config_dir=config_dir)
+        )
         options = ray_options or RayOptions()
-        self.info = preflight.require(self.experiment, options)
+        self.info = info or preflight.require(self.experiment, options)
         self.collector = self._collector()
         self.metrics: dict[str, float] = {}
         self.result: dict[str, Any] = {}
@@ -96,9 +101,10 @@ class Trainer:
 
     def restore(self, folder: str | Path) -> None:
         """Continues from a checkpoint (a folder, a run, or `last`), on a freshly built algorithm."""
+        from rayfish.algorithm.parts import restore
         from rayfish.run.directory import find_checkpoint
 
-        path = find_checkpoint(str(folder))
+        path = find_checkpoint(str(folder), order=("last", "best"))
         header = checkpoint.read_header(path)
         checkpoint.require_same_ray(path, header)
         if header["algo"] != self.experiment.get("algo.name"):
@@ -110,7 +116,7 @@ class Trainer:
             self.algorithm.stop()
             self._algorithm = self._build()
         with explained(self.experiment):
-            self.algorithm.restore_from_path(str((path / "algorithm").resolve()))
+            restore(self.algorithm, path / "algorithm")
         self.collector = self._collector()
         self.collector.load_state(header["collector"])
         self.metrics = dict(header["metrics"])
@@ -129,7 +135,12 @@ class Trainer:
 
     def foreach_runner(self, function: Callable[[Any], Any]) -> list[Any]:
         """Calls `function(env_runner)` on every env runner, remote ones included."""
-        return self.algorithm.env_runner_group.foreach_env_runner(function)
+        group = self.algorithm.env_runner_group
+        if group is None:
+            raise RayfishError(
+                f"{self.experiment.get('algo.name')} learns from recorded data and has no env runners"
+            )
+        return group.foreach_env_runner(function)
 
     def get_weights(self) -> dict[str, Any]:
         """The policies' weights as NumPy arrays: policy -> name -> array."""
@@ -137,8 +148,10 @@ class Trainer:
 
     def set_weights(self, weights: dict[str, Any]) -> None:
         """Puts weights (as `get_weights` gave them) into learner and env runners."""
+        from rayfish.algorithm.parts import sync_runners
+
         self.algorithm.learner_group.set_state({"learner": {"rl_module": weights}})
-        self._sync_runners()
+        sync_runners(self.algorithm)
 
     def policy_parts(self) -> dict[str, Any]:
         """What `policy.save_policy` needs to write the policy by itself."""
@@ -174,21 +187,13 @@ class Trainer:
         with explained(self.experiment):
             return build_algorithm(self.config.copy(copy_frozen=False))
 
-    def _sync_runners(self) -> None:
-        if self.algorithm.env_runner_group is not None:
-            self.algorithm.env_runner_group.sync_weights(
-                from_worker_or_learner_group=self.algorithm.learner_group, inference_only=True
-            )
+    def _warm_start(self, folder: str) -> None:
+        """Weights and normaliser of another run's checkpoint; counters and optimizers start anew."""
+        from rayfish.algorithm.parts import load_normaliser, load_weights, sync_runners
 
-    def _warm_start(self, name: str) -> None:
-        """Weights of another run's checkpoint; counters and optimizers start anew."""
-        from rayfish.algorithm.parts import load_weights
-        from rayfish.run.directory import find_checkpoint
-
-        path = find_checkpoint(name)
-        checkpoint.read_header(path)
-        load_weights(self.algorithm, path / "algorithm")
-        self._sync_runners()
+        load_weights(self.algorithm, Path(folder) / "algorithm")
+        load_normaliser(self.algorithm, Path(folder) / "algorithm")
+        sync_runners(self.algorithm)
 
     def _own_folder(self) -> Path:
         from rayfish.run.directory import RunDirectory
@@ -196,6 +201,23 @@ class Trainer:
         if not hasattr(self, "_directory"):
             self._directory = RunDirectory.create(self.experiment, command="rayfish.Trainer")
         return self._directory.path
+
+
+def with_warm_start(experiment: Experiment) -> Experiment:
+    """`algo.checkpoint_path` as the folder it means now; `last` must not come to mean the new run.
+
+    :raises RayfishError: there is no such run or checkpoint
+    """
+    from rayfish.run.directory import find_checkpoint
+
+    named = experiment.get("algo.checkpoint_path")
+    if not named:
+        return experiment
+    folder = find_checkpoint(str(named))
+    checkpoint.read_header(folder)
+    return experiment.with_values(
+        {"algo.checkpoint_path": str(folder)}, experiment.origin("algo.checkpoint_path")
+    )
 
 
 def _print(level: str, who: str, text: str) -> None:
