@@ -33,11 +33,11 @@ WARM_UP = 5
 def main() -> None:
     """Measures, prints and writes the result file."""
     experiment = Experiment.compose("cartpole", ["stop_conditions.episode_reward_mean=null"])
-    preflight.require(experiment)
+    info = preflight.require(experiment)
     by_hand, by_rayfish = [], []
     with tempfile.TemporaryDirectory() as folder:
         directory = RunDirectory.create(experiment, folder, "overhead", "benchmarks/overhead.py")
-        with Run(experiment, directory, RayOptions(), plain=True) as run:
+        with Run(experiment, directory, RayOptions(), info, plain=True) as run:
             algorithm = build_algorithm(run.trainer.config.copy(copy_frozen=False))
             for _ in range(ITERATIONS + WARM_UP):
                 by_hand.append(cpu_seconds(algorithm.train))

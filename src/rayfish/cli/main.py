@@ -28,6 +28,7 @@ app.add_typer(env.app, name="env")
 app.add_typer(runs.app, name="runs")
 app.command()(doctor.doctor)
 
+_HYDRA_FLAGS = ("-cn", "--config-name", "-cd", "--config-dir", "-m", "--multirun")
 _MODES = {"train": "train"}
 _LATER = {"tune": "rayfish tune", "view": "rayfish view"}
 
@@ -86,7 +87,7 @@ def show(error: RayfishError) -> None:
 
 def _with_verb(words: list[str]) -> list[str]:
     """`rayfish cli.mode=train ...`, the way of Hydra programs, means `rayfish train ...`."""
-    if not words or "=" not in words[0] or words[0].startswith("-"):
+    if not words or not ("=" in words[0] or words[0] in _HYDRA_FLAGS):
         return words
     modes = [word.partition("=")[2] for word in words if word.startswith("cli.mode=")]
     mode = modes[-1] if modes else "train"

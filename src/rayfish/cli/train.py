@@ -104,9 +104,11 @@ def train(
             )
         _run_one(None, *overrides, resume=resume, ray_options=options, **common)
         return
+    where: dict[str, Any] = {"config_name": config_name, "config_dir": config_dir}
+    seed = Experiment.compose(name or file, **where).get("debugging.seed") if seeds else None
     runs = [
-        (words, Experiment.compose(name or file, words, config_name=config_name, config_dir=config_dir))
-        for words in expand(overrides, multirun=multirun, seeds=seeds)
+        (words, Experiment.compose(name or file, words, **where))
+        for words in expand(overrides, multirun=multirun, seeds=seeds, base_seed=seed or 0)
     ]
     if len(runs) == 1:
         _run_one(runs[0][1], ray_options=options, **common)

@@ -124,6 +124,24 @@ def module_exists(name: str, paths: Sequence[str | Path] = ()) -> bool:
     return _exists(name)
 
 
+def require_place(path: str, paths: Sequence[str | Path] = ()) -> None:
+    """Checks that the file or module of an import path is there, without running the user's code.
+
+    :raises CodeError: it is not
+    """
+    head, colon, _ = path.partition(":")
+    if is_file_path(head):
+        find_file(head, paths)
+        return
+    module = head if colon else head.rpartition(".")[0]
+    if not module:
+        raise CodeError(f"{path!r} is no import path", "write package.module:Name or file.py:Name")
+    if not module_exists(module, paths):
+        raise CodeError(
+            f"there is no module {module!r} for {path!r}", "install it, or write it as a file: file.py:Name"
+        )
+
+
 def is_file_path(text: str) -> bool:
     """Whether the part of an import path before the colon names a Python file."""
     return text.endswith(".py")

@@ -13,7 +13,7 @@ import numpy as np
 from gymnasium import spaces
 
 from rayfish.errors import ModelError, Problem, RayfishError, did_you_mean
-from rayfish.experiment.imports import find_file, is_file_path
+from rayfish.experiment.imports import require_place
 from rayfish.models.locate import find_model_file, is_bare
 from rayfish.models.options import ALIASES, GONE, OPTIONS, Option, resolve
 from rayfish.models.spaces import MASK_KEY, action_outputs, leaves, split_mask
@@ -79,12 +79,11 @@ def section_problems(section: Any, algo_name: str, paths: Sequence[str] = ()) ->
 
 
 def _custom_problems(name: str, paths: Sequence[str]) -> list[Problem]:
-    head = name.partition(":")[0]
     try:
         if is_bare(name):
             find_model_file(name, paths)
-        elif is_file_path(head):
-            find_file(head, paths)
+        else:
+            require_place(name, paths)
     except RayfishError as error:
         return [Problem("training.model.custom_model", error.what, error.hint)]
     return []

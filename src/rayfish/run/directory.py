@@ -310,7 +310,11 @@ def _runs_at(root: Path, pattern: str) -> list[RunDirectory]:
             found.append(RunDirectory.open(file.parent))
         except RayfishError:
             continue
-    return sorted(found, key=lambda run: (run.data["times"]["created"], run.path.name), reverse=True)
+    return sorted(found, key=_age, reverse=True)
+
+
+def _age(run: RunDirectory) -> tuple[str, str]:
+    return str((run.data.get("times") or {}).get("created") or ""), run.path.name
 
 
 def _not_found(word: str, root: str | Path, runs: Sequence[RunDirectory]) -> RunNotFound:

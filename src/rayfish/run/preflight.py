@@ -14,8 +14,9 @@ from typing import Any
 
 from rayfish.algorithm import signatures
 from rayfish.envs import build as envs
-from rayfish.errors import ConfigError, Problem, did_you_mean
+from rayfish.errors import CodeError, ConfigError, Problem, did_you_mean
 from rayfish.experiment import Experiment
+from rayfish.experiment.imports import require_place
 from rayfish.metrics import names
 from rayfish.metrics.stop import StopConditions
 from rayfish.models import check as models
@@ -43,7 +44,7 @@ def inspect(
     else:
         model, name = experiment.get("training.model"), str(experiment.get("algo.name"))
         problems += models.section_problems(model or {}, name, experiment.paths)
-    problems += _offline_problems(experiment) + _best_problems(experiment)
+    problems += _offline_problems(experiment) + _best_problems(experiment) + _code_problems(experiment)
     return [p if p.where else replace(p, where=experiment.origins.get(p.key, "")) for p in problems], info
 
 
@@ -63,7 +64,29 @@ def _space_problems(experiment: Experiment, info: envs.EnvInfo) -> list[Problem]
     for agent, space in info.observation_spaces.items():
         for problem in models.problems(model, space, info.action_spaces[agent], name, experiment.paths):
             found.setdefault(problem.what, problem)
-    return list(found.values()) + (_mapping_problems(experiment, info) if info.kind == "multi" else [])
+    return list(found.values()) + (_agent_problems(experiment, info) if info.kind == "multi" else [])
+
+
+def _agent_problems(experiment: Experiment, info: envs.EnvInfo) -> list[Problem]:
+    """What is wrong with policies and their mapping, where there are several agents."""
+    return _mapping_problems(experiment, info) + _policy_problems(experiment)
+
+
+def _policy_problems(experiment: Experiment) -> list[Problem]:
+    """Settings of single policies: only `model` has an effect, and it is checked like the common one."""
+    policies = experiment.get("multi_agent.policies")
+    problems = []
+    for policy, settings in policies.items() if isinstance(policies, dict) else ():
+        key = f"multi_agent.policies.{policy}"
+        for word in settings or {}:
+            if word != "model":
+                hint = "only `model` can differ between policies; other settings go under training"
+                problems.append(Problem(f"{key}.{word}", "there is no such key", hint))
+        found = models.section_problems(
+            (settings or {}).get("model") or {}, str(experiment.get("algo.name")), experiment.paths
+        )
+        problems += [replace(p, key=p.key.replace("training.model", f"{key}.model")) for p in found]
+    return problems
 
 
 def _mapping_problems(experiment: Experiment, info: envs.EnvInfo) -> list[Problem]:
@@ -84,6 +107,10 @@ def _mapping_problems(experiment: Experiment, info: envs.EnvInfo) -> list[Proble
         fitting = [policy for glob, policy in mapping.items() if fnmatch.fnmatchcase(str(agent), glob)]
         own = str(agent) if str(agent) in named else next(iter(named), "default_policy")
         members.setdefault(fitting[0] if fitting else own, []).append(agent)
+    for policy in named:
+        if policy not in members:
+            hint = f"map an agent to it; the agents are {', '.join(map(str, info.agents))}"
+            problems.append(Problem("multi_agent.policies", f"no agent uses the policy {policy!r}", hint))
     for policy, agents in members.items():
         spaces = {(str(info.observation_spaces[a]), str(info.action_spaces[a])) for a in agents}
         if len(spaces) > 1:
@@ -95,6 +122,21 @@ def _mapping_problems(experiment: Experiment, info: envs.EnvInfo) -> list[Proble
                     f"give each its own policy, for example multi_agent.mapping={{{example}}}",
                 )
             )
+    return problems
+
+
+def _code_problems(experiment: Experiment) -> list[Problem]:
+    """Callbacks and the mapping function whose file or module is not there."""
+    named = {f"callbacks.{key}": value for key, value in experiment.section("callbacks").items()}
+    named["multi_agent.policy_mapping_fn"] = experiment.get("multi_agent.policy_mapping_fn")
+    problems = []
+    for key, value in named.items():
+        for path in value if isinstance(value, list) else [value]:
+            try:
+                if isinstance(path, str):
+                    require_place(path, experiment.paths)
+            except CodeError as error:
+                problems.append(Problem(key, error.what, error.hint, experiment.origin(key)))
     return problems
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -57,8 +57,8 @@ def train(
             experiment = replace(experiment, env=env)
     else:
         directory = None
-        experiment = as_experiment(experiment, *overrides, env=env, config_dir=config_dir)
-        experiment = with_warm_start(experiment)
+        asked = as_experiment(experiment, *overrides, env=env, config_dir=config_dir)
+        experiment = with_warm_start(asked)
     notes = list(experiment.notes)
     if fit:
         experiment, changes = preflight.fit(experiment, options)
@@ -66,8 +66,8 @@ def train(
     info = preflight.require(experiment, options)
     if directory is None:
         directory = RunDirectory.create(experiment, command=command or sys.argv)
-    resumed = resume is not None
-    with Run(experiment, directory, options, info=info, plain=plain, notes=notes, resumed=resumed) as run:
+    run = Run(experiment, directory, options, info, plain=plain, notes=notes, resumed=resume is not None)
+    with run:
         while not run.over:
             run.iterate()
         run.finish()
@@ -79,6 +79,7 @@ class Run:
 
     :param experiment: what to train, checked already
     :param directory: where everything is written
+    :param info: what the check said of the environment
     :param notes: lines for the user to see first
     :param resumed: go on from the last checkpoint in `directory`
     """
@@ -88,8 +89,8 @@ class Run:
         experiment: Experiment,
         directory: RunDirectory,
         options: RayOptions,
+        info: EnvInfo,
         *,
-        info: EnvInfo | None = None,
         plain: bool | None = None,
         notes: Sequence[str] = (),
         resumed: bool = False,
@@ -142,11 +143,9 @@ class Run:
         self.console.finish(status, self.over)
 
     def _start(self) -> None:
-        folder = self.directory.path
-        level = str(self.experiment.get("debugging.log_level", "WARN"))
-        self.console = self._open.enter_context(
-            open_console(self.directory.title, self.stop, folder, plain=self._plain)
-        )
+        folder, level = self.directory.path, str(self.experiment.get("debugging.log_level", "WARN"))
+        console = open_console(self.directory.title, self.stop, folder, plain=self._plain)
+        self.console = self._open.enter_context(console)
         self._open.enter_context(capture(self.directory.log_file, self.console.log, level))
         for note in self._notes:
             self.console.note(note)
@@ -193,7 +192,8 @@ class Run:
             status, why = "stopped", "stopped at once"
         elif isinstance(error, RayfishError):
             why = error.what
-        self.directory.finish(status, why)
+        with suppress(OSError):  # a full disk must not hide what happened
+            self.directory.finish(status, why)
         if hasattr(self, "console"):
             self.console.finish(status, why)
         self._open.close()

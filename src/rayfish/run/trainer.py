@@ -164,6 +164,8 @@ class Trainer:
         algorithm, self._algorithm = self._algorithm, None
         if algorithm is not None:
             algorithm.stop()
+            if self.experiment.get("rollouts.num_env_runners"):
+                time.sleep(0.5)  # what workers said last is still on its way through Ray
         self._open.close()
 
     @property
