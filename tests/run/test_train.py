@@ -224,3 +224,45 @@ def test_periodic_evaluation_has_its_own_env_config_and_interval(workdir):
 def test_an_episode_limit_cuts_endless_episodes():
     run = train("rollouts.horizon=7", "stop_conditions.training_iteration=1")
     assert metrics_of(run)[0]["rollout/length_mean"] == 7.0
+
+
+def test_a_resume_cannot_change_the_network_and_leaves_the_run_as_it_was():
+    run = train("stop_conditions.training_iteration=1")
+    before = (run / "config.yaml").read_text()
+    with pytest.raises(rayfish.RayfishError, match="keeps its training.model"):
+        rayfish.train(None, "training.model.fcnet_hiddens=[8]", resume=run, plain=True)
+    assert (run / "config.yaml").read_text() == before
+
+
+def test_what_a_resume_changed_is_kept_with_the_run():
+    run = train("stop_conditions.training_iteration=1")
+    rayfish.train(None, "stop_conditions.training_iteration=2", "training.lr=1e-5", resume=run, plain=True)
+    assert "--resume" in (run / "command.txt").read_text()
+    assert metrics_of(run)[-1]["learn/default_policy/default_optimizer_learning_rate"] == pytest.approx(1e-5)
+
+
+def test_an_env_that_always_dies_on_its_runner_is_a_failed_run(workdir):
+    (workdir / "bursts.py").write_text(
+        "import gymnasium as gym\n"
+        "class Bursts(gym.Env):\n"
+        "    observation_space = gym.spaces.Box(-1, 1, (2,))\n"
+        "    action_space = gym.spaces.Discrete(2)\n"
+        "    t = 0\n"
+        "    def reset(self, *, seed=None, options=None):\n"
+        "        super().reset(seed=seed)\n"
+        "        return self.observation_space.sample(), {}\n"
+        "    def step(self, action):\n"
+        "        self.t += 1\n"
+        "        if self.t > 9:\n"
+        "            raise RuntimeError('the simulator burst')\n"
+        "        return self.observation_space.sample(), 1.0, False, False, {}\n"
+    )
+    with pytest.raises(RunFailed, match="keep dying"):
+        train(
+            "environment.env=bursts.py:Bursts",
+            "rollouts.num_env_runners=1",
+            "stop_conditions.training_iteration=2",
+        )
+    (run,) = (workdir / "runs").glob("*/*")
+    assert info_of(run)["status"] == "failed"
+    assert "the simulator burst" in (run / "log.txt").read_text()

@@ -8,6 +8,7 @@ into RLlib's terms here and nowhere else.
 from __future__ import annotations
 
 import fnmatch
+import logging
 import math
 import secrets
 import warnings
@@ -126,6 +127,9 @@ def build_config(
                 [Problem("algo", f"RLlib refuses this experiment for {name}: {error}")]
             ) from error
     return config
+
+
+logging.getLogger("ray.rllib.algorithms.algorithm_config").setLevel(logging.ERROR)  # its API stack notice
 
 
 def build_algorithm(config: AlgorithmConfig) -> Algorithm:

@@ -58,7 +58,8 @@ def check(
             info = _info(made, env)
         finally:
             made.close()
-    again = " ".join([f"environment.env={env}", *(f"environment.env_config.{word}" for word in words or [])])
+    settings = [word.removeprefix("environment.").removeprefix("env_config.") for word in words or []]
+    again = " ".join([f"environment.env={env}", *(f"environment.env_config.{word}" for word in settings)])
     _show(console, env, info, findings, again)
     if any(found.level == "error" for found in findings):
         raise typer.Exit(1)

@@ -100,7 +100,11 @@ def read_marked(path: Path) -> tuple[dict[str, Any], dict[str, int]]:
     import yaml
     from omegaconf._utils import get_yaml_loader
 
-    text = path.read_text(encoding="utf-8")
+    try:
+        text = path.read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        what = f"is not UTF-8 text: byte {error.start} is 0x{error.object[error.start]:02x}"
+        raise ConfigError([Problem(str(path), what, "save it as UTF-8")]) from error
     try:
         loader = get_yaml_loader()(text)
         node = loader.get_single_node()

@@ -173,6 +173,8 @@ class NetworkPolicy(Policy):
 
     def _act(self, observations: Any, state: Any, explore: bool) -> tuple[np.ndarray, Any]:
         mask = observations[MASK_KEY] if self._masked else None
+        if mask is not None and not bool((mask > 0).any(dim=-1).all()):
+            raise RayfishError("the action_mask forbids every action", "a mask allows at least one action")
         if self.recurrent:
             observations = map_nested(lambda leaf: leaf.unsqueeze(1), observations)
         numbers, after = self.module(observations, state)

@@ -205,6 +205,14 @@ class RunDirectory:
         """Write the end of the run: `done`, `stopped` or `failed`, and why."""
         self.update(status=status, reason=reason, times={"ended": _now()})
 
+    def continued(self, experiment: Experiment) -> None:
+        """Notes what a resume changed: the experiment as it is now, and the words that were added."""
+        experiment.save(self.config_file)
+        if experiment.overrides:
+            words = shlex.join(["rayfish", "train", "--resume", str(self.path), *experiment.overrides])
+            old = (self.path / "command.txt").read_text(encoding="utf-8")
+            atomic_write(self.path / "command.txt", f"{old}{words}\n")
+
     def require_idle(self) -> None:
         """Refuses a run that another process is training."""
         # Another machine's process cannot be seen from here, but run.json is young while it trains.

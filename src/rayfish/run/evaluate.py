@@ -9,7 +9,8 @@ from __future__ import annotations
 import json
 import secrets
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -72,6 +73,11 @@ def evaluate(
     experiment = _changed(Experiment.load(checkpoint / "config.yaml"), overrides)
     if env is not None:
         experiment = replace(experiment, env=env)
+    elif not experiment.get("environment.env"):
+        raise RayfishError(
+            f"{checkpoint} was trained on an environment given from Python, which no file names",
+            "from Python: rayfish.evaluate(run, env=TheClass); else add environment.env=file.py:TheClass",
+        )
     agent = load(checkpoint)
     agent.seed(seed)
     if episodes is None and steps is None:
@@ -79,7 +85,7 @@ def evaluate(
     if (episodes is not None and episodes < 1) or (steps is not None and steps < 1):
         raise RayfishError(f"episodes={episodes}, steps={steps}: nothing to play", "ask for at least 1")
     begun = time.perf_counter()
-    with explained(experiment):
+    with explained(experiment), _one_thread():
         played = _play(
             agent, experiment, episodes=episodes, steps=steps, seed=seed, explore=explore, progress=progress
         )
@@ -87,7 +93,7 @@ def evaluate(
     mean, low, high = bootstrap_ci(returns, seed=0)
     found = Evaluation(
         checkpoint=str(checkpoint),
-        env=str(experiment.get("environment.env")),
+        env=str(experiment.get("environment.env") or getattr(env, "__name__", env)),
         episodes=len(returns),
         steps=sum(lengths),
         return_mean=mean,
@@ -104,6 +110,19 @@ def evaluate(
     Path(found.file).parent.mkdir(exist_ok=True)
     atomic_write(Path(found.file), json.dumps(asdict(found), indent=2) + "\n")
     return found
+
+
+@contextmanager
+def _one_thread() -> Iterator[None]:
+    """One observation at a time gains nothing from threads, and loses much where others use the cores."""
+    import torch
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 def _changed(trained: Experiment, overrides: Sequence[str]) -> Experiment:

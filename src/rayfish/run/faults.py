@@ -14,9 +14,11 @@ from rayfish.errors import RayfishError, RunFailed
 
 if TYPE_CHECKING:
     from rayfish.experiment import Experiment
+    from rayfish.run.trainer import Trainer
 
 _FRAME = re.compile(r'File "(?P<file>[^"]+)", line (?P<line>\d+), in (?P<name>\S+)')
 _LIBRARY = ("site-packages", "dist-packages", "/lib/python3", "<frozen", "<string>")
+IDLE_ITERATIONS = 10
 _logger = logging.getLogger(__name__)
 
 
@@ -33,6 +35,31 @@ def explained(experiment: Experiment) -> Iterator[None]:
     except Exception as error:
         _logger.error("what stopped the run", exc_info=error)
         raise RunFailed(*explain(error, str(experiment.get("environment.env")))) from error
+
+
+def ending(error: BaseException) -> tuple[str, str]:
+    """Status and reason of a run that an exception ended."""
+    if isinstance(error, KeyboardInterrupt):
+        return "stopped", "stopped at once"
+    return "failed", error.what if isinstance(error, RayfishError) else f"{type(error).__name__}: {error}"
+
+
+def require_progress(trainer: Trainer, *, last: bool) -> None:
+    """Ends a run whose env runners do nothing but die; RLlib would restart them for ever.
+
+    :param last: the run is over anyway: then it must have made at least one step
+    """
+    metrics = trainer.metrics
+    steps = metrics.get("run/env_steps", 0)
+    lost = metrics.get("run/workers_lost", 0) + metrics.get("run/worker_restarts", 0)
+    trainer.idle = trainer.idle + 1 if steps == trainer.steps_before else 0
+    trainer.steps_before = steps
+    if lost and (trainer.idle >= IDLE_ITERATIONS or (last and not steps)):
+        raise RunFailed(
+            f"no environment step was made in the last {trainer.idle} iterations: env runners keep dying",
+            "what they died of is in log.txt; rayfish env check "
+            f"{trainer.experiment.get('environment.env')} tries the environment by itself",
+        )
 
 
 def explain(error: BaseException, env: str) -> tuple[str, str]:

@@ -14,12 +14,13 @@ from typing import Any
 
 from rayfish.algorithm import signatures
 from rayfish.envs import build as envs
-from rayfish.errors import CodeError, ConfigError, Problem, did_you_mean
+from rayfish.errors import CodeError, ConfigError, Problem, RayfishError, did_you_mean
 from rayfish.experiment import Experiment
 from rayfish.experiment.imports import require_place
 from rayfish.metrics import names
 from rayfish.metrics.stop import StopConditions
 from rayfish.models import check as models
+from rayfish.run.directory import find_checkpoint
 from rayfish.run.engine import RayOptions, offered
 
 _OFFLINE = ("BC", "MARWIL", "CQL", "IQL")
@@ -45,6 +46,7 @@ def inspect(
         model, name = experiment.get("training.model"), str(experiment.get("algo.name"))
         problems += models.section_problems(model or {}, name, experiment.paths)
     problems += _offline_problems(experiment) + _best_problems(experiment) + _code_problems(experiment)
+    problems += _start_problems(experiment)
     return [p if p.where else replace(p, where=experiment.origins.get(p.key, "")) for p in problems], info
 
 
@@ -138,6 +140,17 @@ def _code_problems(experiment: Experiment) -> list[Problem]:
             except CodeError as error:
                 problems.append(Problem(key, error.what, error.hint, experiment.origin(key)))
     return problems
+
+
+def _start_problems(experiment: Experiment) -> list[Problem]:
+    """A checkpoint to start from that is not there."""
+    key = "algo.checkpoint_path"
+    try:
+        if experiment.get(key):
+            find_checkpoint(str(experiment.get(key)))
+    except RayfishError as error:
+        return [Problem(key, error.what, error.hint)]
+    return []
 
 
 def _best_problems(experiment: Experiment) -> list[Problem]:

@@ -46,6 +46,10 @@ def several(
     return len(experiments) - sum(1 for _, path, _ in rows if path is not None)
 
 
+def _without_seed(label: str) -> str:
+    return " ".join(word for word in label.split() if not word.startswith("debugging.seed="))
+
+
 def _table(rows: list[tuple[str, Path | None, str]]) -> Table:
     table = Table(title="All runs", title_justify="left")
     for column in ("settings", "return", "env steps", "time", "run"):
@@ -66,7 +70,7 @@ def _table(rows: list[tuple[str, Path | None, str]]) -> Table:
             f"{last.get('time/total_s', 0):.0f} s",
             str(path),
         )
-    if len(finals) > 1:
+    if len(finals) > 1 and len({_without_seed(label) for label, _, _ in rows}) == 1:
         mean, low, high = bootstrap_ci(finals, seed=0)
         table.caption = (
             f"mean return {mean:.1f}, 95 % interval {low:.1f} to {high:.1f} over {len(finals)} runs"

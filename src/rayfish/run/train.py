@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 from rayfish.envs.build import EnvInfo
-from rayfish.errors import RayfishError
 from rayfish.experiment import Experiment
 from rayfish.metrics.console import open_console
 from rayfish.metrics.sinks import open_sinks, read_jsonl
@@ -20,9 +19,10 @@ from rayfish.run import preflight
 from rayfish.run.checkpoint import Checkpoints
 from rayfish.run.directory import RunDirectory, find_run
 from rayfish.run.engine import RayOptions
+from rayfish.run.faults import ending, require_progress
 from rayfish.run.logs import capture
 from rayfish.run.signals import Interrupts
-from rayfish.run.trainer import Trainer, as_experiment, with_warm_start
+from rayfish.run.trainer import Trainer, as_experiment, extended, with_warm_start
 
 
 def train(
@@ -52,7 +52,7 @@ def train(
     if resume is not None:
         directory = RunDirectory.open(find_run(str(resume)))
         directory.require_idle()
-        experiment = Experiment.load(directory.config_file).with_overrides(overrides)
+        experiment = extended(Experiment.load(directory.config_file), overrides)
         if env is not None:
             experiment = replace(experiment, env=env)
     else:
@@ -132,6 +132,7 @@ class Run:
             self._save()
         self.directory.progress(metrics, self.checkpoints.best)
         self.over = self.interrupts.requested or self.stop.reached(metrics) or ""
+        require_progress(self.trainer, last=bool(self.over))
 
     def finish(self) -> None:
         """The last checkpoint, the final status, and what the user can do now."""
@@ -149,8 +150,6 @@ class Run:
         self._open.enter_context(capture(self.directory.log_file, self.console.log, level))
         for note in self._notes:
             self.console.note(note)
-        if self._resumed:
-            self.experiment.save(self.directory.config_file)
         self.directory.begin("rllib", "RLlib's env runners step the environments")
         self.console.status("starting Ray and building the algorithm")
         self.trainer = self._open.enter_context(self._trainer())
@@ -158,6 +157,8 @@ class Run:
         self.interrupts = self._open.enter_context(Interrupts(self.console.note))
         resume_at = self._restore() if self._resumed else None
         self.sinks = self._open.enter_context(open_sinks(folder, self.experiment, resume_at=resume_at))
+        if self._resumed:
+            self.directory.continued(self.experiment)
         if resume_at:
             self.console.recall(read_jsonl(self.directory.metrics_file))
         if self.trainer.metrics:
@@ -187,13 +188,9 @@ class Run:
 
     def _failed(self, error: BaseException) -> None:
         """A failed run keeps what it finished; only its status says that it failed."""
-        status, why = "failed", f"{type(error).__name__}: {error}"
-        if isinstance(error, KeyboardInterrupt):
-            status, why = "stopped", "stopped at once"
-        elif isinstance(error, RayfishError):
-            why = error.what
+        status, why = ending(error)
         with suppress(OSError):  # a full disk must not hide what happened
             self.directory.finish(status, why)
         if hasattr(self, "console"):
-            self.console.finish(status, why)
+            self.console.finish(status, "see below" if status == "failed" else why)
         self._open.close()

@@ -9,6 +9,7 @@ with rayfish.Trainer("cartpole", "training.lr=3e-4") as trainer:
 
 from __future__ import annotations
 
+import tempfile
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
@@ -55,6 +56,8 @@ class Trainer:
         self.collector = self._collector()
         self.metrics: dict[str, float] = {}
         self.result: dict[str, Any] = {}
+        self.idle, self.steps_before = 0, 0.0  # see faults.require_progress
+        self.saved: Path | None = None
         self._algorithm: Any = None
         self._open = ExitStack()
         self._open.enter_context(running_ray(options, self.experiment.paths))
@@ -97,10 +100,17 @@ class Trainer:
         """Writes a checkpoint and gives its folder; without a name, into a new run folder."""
         if folder is None:
             folder = self._own_folder() / "checkpoints" / f"{self.iteration:06d}"
-        return checkpoint.write(Path(folder), self)
+        self.saved = checkpoint.write(Path(folder), self)
+        return self.saved
 
-    def restore(self, folder: str | Path) -> None:
-        """Continues from a checkpoint (a folder, a run, or `last`), on a freshly built algorithm."""
+    def restore(self, folder: str | Path | None = None) -> None:
+        """Continues from a checkpoint (a folder, a run, `last`), on a freshly built algorithm.
+
+        Without a name, from what this trainer saved last.
+        """
+        folder = folder or self.saved
+        if folder is None:
+            raise RayfishError("this Trainer has saved nothing yet", "trainer.restore(folder)")
         from rayfish.algorithm.parts import restore
         from rayfish.run.directory import find_checkpoint
 
@@ -126,12 +136,25 @@ class Trainer:
         from rayfish.metrics.collect import evaluation_metrics
 
         if self.algorithm.eval_env_runner_group is None:
-            raise RayfishError(
-                "this experiment has no evaluation of its own",
-                "set evaluation.evaluation_interval=1 (or use rayfish.evaluate on a saved checkpoint)",
-            )
+            return self._evaluate_saved()
         with explained(self.experiment):
             return evaluation_metrics(self.algorithm.evaluate())
+
+    def _evaluate_saved(self) -> dict[str, float]:
+        """Without evaluation runners of its own: the policy as it would be saved now, played here."""
+        from rayfish.run.evaluate import evaluate
+
+        episodes = self.experiment.get("evaluation.evaluation_duration")
+        with tempfile.TemporaryDirectory() as folder:
+            place = checkpoint.write(Path(folder) / "checkpoint", self)
+            found = evaluate(
+                place, episodes=episodes if isinstance(episodes, int) else 10, env=self.experiment.env
+            )
+        return {
+            "eval/return_mean": found.return_mean,
+            "eval/ci_low": found.ci_low,
+            "eval/ci_high": found.ci_high,
+        }
 
     def foreach_runner(self, function: Callable[[Any], Any]) -> list[Any]:
         """Calls `function(env_runner)` on every env runner, remote ones included."""
@@ -205,6 +228,21 @@ class Trainer:
         return self._directory.path
 
 
+def extended(saved: Experiment, overrides: tuple[str, ...]) -> Experiment:
+    """A run's experiment with more words, for its continuation.
+
+    :raises RayfishError: they change what the checkpoint's weights belong to
+    """
+    changed = saved.with_overrides(overrides)
+    for key in ("algo.name", "training.model"):
+        if changed.get(key) != saved.get(key):
+            raise RayfishError(
+                f"a resumed run keeps its {key}: {saved.get(key)}, not {changed.get(key)}",
+                "start a new run; algo.checkpoint_path=RUN takes over the weights where they fit",
+            )
+    return changed
+
+
 def with_warm_start(experiment: Experiment) -> Experiment:
     """`algo.checkpoint_path` as the folder it means now; `last` must not come to mean the new run.
 
@@ -241,4 +279,6 @@ def as_experiment(
                 "Experiment.compose(name, overrides, env=..., config_dir=...)",
             )
         return experiment
+    if experiment is not None and "=" in experiment and not Path(experiment).is_file():
+        return Experiment.compose(None, (experiment, *overrides), env=env, config_dir=config_dir)
     return Experiment.compose(experiment, overrides, env=env, config_dir=config_dir)
