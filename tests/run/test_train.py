@@ -229,7 +229,7 @@ def test_an_episode_limit_cuts_endless_episodes():
 def test_a_resume_cannot_change_the_network_and_leaves_the_run_as_it_was():
     run = train("stop_conditions.training_iteration=1")
     before = (run / "config.yaml").read_text()
-    with pytest.raises(rayfish.RayfishError, match="keeps its training.model"):
+    with pytest.raises(rayfish.RayfishError, match=r"keeps its training\.model"):
         rayfish.train(None, "training.model.fcnet_hiddens=[8]", resume=run, plain=True)
     assert (run / "config.yaml").read_text() == before
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Callable
 from typing import Annotated
 
 import typer
@@ -12,14 +13,15 @@ from rayfish import __version__
 from rayfish.cli import config, doctor, env, evaluate, runs, train
 from rayfish.errors import RayfishError
 
+SUMMARY = "From a simulator and one experiment file to a trained, measured, reproducible agent, on Ray."
+
 app = typer.Typer(
     name="rayfish",
     no_args_is_help=True,
     rich_markup_mode="rich",
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
-    help="From a simulator and one experiment file to a trained, measured, reproducible agent, on Ray.",
-    epilog="Start with [bold]rayfish train cartpole[/bold], then [bold]rayfish evaluate last[/bold].",
+    help=SUMMARY,
 )
 app.command(no_args_is_help=False)(train.train)
 app.command()(evaluate.evaluate)
@@ -57,6 +59,9 @@ def main(arguments: list[str] | None = None) -> None:
     if "--debug" in words:  # may stand anywhere on the line
         words.remove("--debug")
         os.environ["RAYFISH_DEBUG"] = "1"
+    if words in ([], ["--help"], ["-h"]) and "_RAYFISH_COMPLETE" not in os.environ:
+        print(overview(colour=sys.stdout.isatty() and "NO_COLOR" not in os.environ))
+        return
     try:
         app(args=_with_verb(words), prog_name="rayfish")
     except RayfishError as error:
@@ -69,6 +74,53 @@ def main(arguments: list[str] | None = None) -> None:
     except BrokenPipeError:  # `rayfish config show | head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(0)
+
+
+def overview(*, colour: bool) -> str:
+    """The help of `rayfish` alone, from the verbs' own docstrings.
+
+    Typer's would import Rich to draw it, which takes longer than all the rest; verbs' help pages do.
+    """
+    bold, plain = ("\x1b[1m", "\x1b[0m") if colour else ("", "")
+    verbs = {
+        str(c.name or c.callback.__name__): _first_line(c.callback)
+        for c in app.registered_commands
+        if c.callback
+    }
+    verbs |= {
+        str(group.name): str(group.typer_instance.info.help)
+        for group in app.registered_groups
+        if group.typer_instance
+    }
+    options = {
+        "--version": "Print the version and exit.",
+        "--debug": "Show the traceback of an error.",
+        "--install-completion": "Tab completion of verbs, experiments and settings for your shell.",
+        "-h, --help": "This page; rayfish VERB --help for a verb's own.",
+    }
+
+    def table(rows: dict[str, str]) -> list[str]:
+        return [f"  {bold}{name:<20}{plain}  {text}" for name, text in rows.items()]
+
+    return "\n".join(
+        [
+            f"{bold}Usage: rayfish VERB [OPTIONS] [WORDS]...{plain}",
+            "",
+            SUMMARY,
+            "",
+            "Verbs:",
+            *table(verbs),
+            "",
+            "Options:",
+            *table(options),
+            "",
+            f"Start with {bold}rayfish train cartpole{plain}, then {bold}rayfish evaluate last{plain}.",
+        ]
+    )
+
+
+def _first_line(function: Callable[..., object]) -> str:
+    return (function.__doc__ or "").strip().splitlines()[0]
 
 
 def show(error: RayfishError) -> None:
