@@ -59,7 +59,8 @@ def check(
         finally:
             made.close()
     settings = [word.removeprefix("environment.").removeprefix("env_config.") for word in words or []]
-    again = " ".join([f"environment.env={env}", *(f"environment.env_config.{word}" for word in settings)])
+    named = [f"environment.env={env}", *(f"environment.env_config.{word}" for word in settings)]
+    again = " ".join(["algo.name=PPO", *named])  # PPO takes every kind of space that any algorithm takes
     _show(console, env, info, findings, again)
     if any(found.level == "error" for found in findings):
         raise typer.Exit(1)

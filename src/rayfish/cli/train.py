@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import shlex
 import sys
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from rayfish.cli.complete import complete_words
+from rayfish.cli.config import ConfigDir, ConfigName, File, Words
 from rayfish.errors import RayfishError
 
 if TYPE_CHECKING:
@@ -20,22 +19,7 @@ _RAY = "Ray's local server"
 _OLD = "As in old RLlib scripts"
 _STOPPED = 130  # what shells expect of a program that was interrupted
 
-Words = Annotated[
-    list[str] | None,
-    typer.Argument(
-        metavar="[EXPERIMENT] [KEY=VALUE]...",
-        help="A preset, a YAML file, or nothing; then settings.",
-        autocompletion=complete_words,
-    ),
-]
-File = Annotated[str | None, typer.Option("-f", "--file", help="An experiment file in place of a preset.")]
 Resume = Annotated[str | None, typer.Option(help="Continue a run: its path, name, id, or [bold]last[/bold].")]
-ConfigName = Annotated[
-    str, typer.Option("-cn", "--config-name", help="The main config to start from, without .yaml.")
-]
-ConfigDir = Annotated[
-    Path | None, typer.Option("-cd", "--config-dir", help="A folder with your own groups and presets.")
-]
 Multirun = Annotated[bool, typer.Option("-m", "--multirun", help="One run per comma-separated value.")]
 Seeds = Annotated[int | None, typer.Option(min=1, help="Repeat every run with this many seeds.")]
 Fit = Annotated[bool, typer.Option("--fit", help="Shrink runners and GPUs to what this machine has.")]

@@ -70,14 +70,7 @@ def evaluate(
     :param progress: called after each episode with how many are done and the last return
     """
     checkpoint = find_checkpoint(str(run))
-    experiment = _changed(Experiment.load(checkpoint / "config.yaml"), overrides)
-    if env is not None:
-        experiment = replace(experiment, env=env)
-    elif not experiment.get("environment.env"):
-        raise RayfishError(
-            f"{checkpoint} was trained on an environment given from Python, which no file names",
-            "from Python: rayfish.evaluate(run, env=TheClass); else add environment.env=file.py:TheClass",
-        )
+    experiment = _changed(Experiment.load(checkpoint / "config.yaml"), overrides, env)
     agent = load(checkpoint)
     agent.seed(seed)
     if episodes is None and steps is None:
@@ -125,7 +118,7 @@ def _one_thread() -> Iterator[None]:
         torch.set_num_threads(before)
 
 
-def _changed(trained: Experiment, overrides: Sequence[str]) -> Experiment:
+def _changed(trained: Experiment, overrides: Sequence[str], env: Any) -> Experiment:
     """The experiment with overrides; a typo among them must not score another environment in silence."""
     changed = trained.with_overrides(overrides)
     if overrides:
@@ -133,7 +126,12 @@ def _changed(trained: Experiment, overrides: Sequence[str]) -> Experiment:
         problems = [p for p in signatures.problems(changed) if p.key not in before]
         if problems:
             raise ConfigError(problems)
-    return changed
+    if env is None and not changed.get("environment.env"):
+        raise RayfishError(
+            "this policy was trained on an environment given from Python, which no file names",
+            "from Python: rayfish.evaluate(run, env=TheClass); else add environment.env=file.py:TheClass",
+        )
+    return changed if env is None else replace(changed, env=env)
 
 
 def _play(
