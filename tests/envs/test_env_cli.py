@@ -21,7 +21,8 @@ def test_check_of_a_file_passes_its_config_and_says_how_to_train(folder, monkeyp
     result = runner.invoke(app, ["check", "grid.py:GridEnv", "size=5"], catch_exceptions=False)
     assert result.exit_code == 0
     assert "Box(5,)" in result.output
-    assert "rayfish train environment.env=grid.py:GridEnv environment.env_config.size=5" in result.output
+    assert "rayfish train algo.name=PPO environment.env=grid.py:GridEnv" in result.output
+    assert "environment.env_config.size=5" in result.output
 
 
 def test_check_of_a_broken_environment_exits_with_one_and_the_remedy(folder, monkeypatch):
