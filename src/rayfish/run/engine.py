@@ -9,13 +9,16 @@ from __future__ import annotations
 import logging
 import os
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rayfish.errors import RayfishError
+
+if TYPE_CHECKING:
+    from rayfish.envs.build import EnvInfo
 
 
 @dataclass(frozen=True)
@@ -107,6 +110,26 @@ def running_ray(options: RayOptions, paths: Sequence[str] = ()) -> Iterator[Any]
         yield ray
     finally:
         ray.shutdown()
+
+
+def use_fitting_threads(info: EnvInfo) -> None:
+    """One torch thread in this process, unless images make more of them pay or OMP_NUM_THREADS decides.
+
+    The matrices of a policy without convolutions are so small that threads gain little when the
+    cores are idle, and cost many times the work when something else uses them.
+    """
+    if "OMP_NUM_THREADS" in os.environ or any(_has_image(s) for s in info.observation_spaces.values()):
+        return
+    import torch
+
+    torch.set_num_threads(1)
+
+
+def _has_image(space: Any) -> bool:
+    parts = getattr(space, "spaces", None)
+    if parts is None:
+        return len(space.shape or ()) >= 3
+    return any(_has_image(part) for part in (parts.values() if isinstance(parts, Mapping) else parts))
 
 
 def _quiet_environment(paths: Sequence[str]) -> None:

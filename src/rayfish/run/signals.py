@@ -39,4 +39,6 @@ class Interrupts:
             raise KeyboardInterrupt
         self.requested = signal.Signals(number).name
         again = "again: stop now" if number == signal.SIGINT else "SIGINT: stop now"
-        self._tell(f"{self.requested}: finishing this iteration, then saving a checkpoint ({again})")
+        line = f"{self.requested}: finishing this iteration, then saving a checkpoint ({again})"
+        # From another thread: the handler may have interrupted the display in the middle of a frame.
+        threading.Thread(target=self._tell, args=(line,), daemon=True).start()

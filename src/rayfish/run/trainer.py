@@ -22,7 +22,7 @@ from rayfish.errors import RayfishError
 from rayfish.experiment import Experiment
 from rayfish.metrics.collect import Collector
 from rayfish.run import checkpoint, preflight
-from rayfish.run.engine import RayOptions, running_ray
+from rayfish.run.engine import RayOptions, running_ray, use_fitting_threads
 from rayfish.run.faults import explained
 from rayfish.run.logs import hear_workers, setup_worker
 
@@ -209,6 +209,7 @@ class Trainer:
     def _build(self) -> Any:
         from rayfish.algorithm.build import build_algorithm
 
+        use_fitting_threads(self.info)
         with explained(self.experiment):
             return build_algorithm(self.config.copy(copy_frozen=False))
 
