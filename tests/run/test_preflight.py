@@ -102,3 +102,10 @@ def test_a_learner_on_a_gpu_needs_no_cpu_of_its_own():
 def test_fit_names_wrong_types_before_it_calculates():
     with pytest.raises(ConfigError, match="num_env_runners"):
         preflight.fit(compose("rollouts.num_env_runners=many"), TWO_CPUS)
+
+
+def test_a_missing_optional_package_names_its_extra(monkeypatch):
+    monkeypatch.setattr(preflight.importlib.util, "find_spec", lambda name: None)
+    (problem,) = preflight._extra_problems(compose("algo.name=DreamerV3", name=None))
+    assert "pillow" in str(problem)
+    assert "rayfish[dreamer]" in str(problem)

@@ -8,13 +8,14 @@ Imports neither torch nor RLlib.
 from __future__ import annotations
 
 import fnmatch
+import importlib.util
 import math
 from dataclasses import replace
 from typing import Any
 
 from rayfish.algorithm import signatures
 from rayfish.envs import build as envs
-from rayfish.errors import CodeError, ConfigError, Problem, RayfishError, did_you_mean
+from rayfish.errors import CodeError, ConfigError, MissingExtra, Problem, RayfishError, did_you_mean
 from rayfish.experiment import Experiment
 from rayfish.experiment.imports import require_place
 from rayfish.metrics import names
@@ -46,7 +47,7 @@ def inspect(
         model, name = experiment.get("training.model"), str(experiment.get("algo.name"))
         problems += models.section_problems(model or {}, name, experiment.paths)
     problems += _offline_problems(experiment) + _best_problems(experiment) + _code_problems(experiment)
-    problems += _start_problems(experiment)
+    problems += _start_problems(experiment) + _extra_problems(experiment)
     return [p if p.where else replace(p, where=experiment.origins.get(p.key, "")) for p in problems], info
 
 
@@ -140,6 +141,22 @@ def _code_problems(experiment: Experiment) -> list[Problem]:
             except CodeError as error:
                 problems.append(Problem(key, error.what, error.hint, experiment.origin(key)))
     return problems
+
+
+def _extra_problems(experiment: Experiment) -> list[Problem]:
+    """Optional packages that this experiment needs and this installation lacks."""
+    name = experiment.get("algo.name")
+    needed = []
+    if name == "DreamerV3":
+        needed.append(("PIL", "pillow", "dreamer", "algo.name", "DreamerV3"))
+    if name in _OFFLINE or experiment.get("offline_data.output"):
+        needed.append(("msgpack_numpy", "msgpack-numpy", "offline", "offline_data", "recorded episodes"))
+    return [
+        Problem(key, str(missing.what), missing.hint)
+        for module, package, extra, key, purpose in needed
+        if importlib.util.find_spec(module) is None
+        for missing in [MissingExtra(package, extra, purpose)]
+    ]
 
 
 def _start_problems(experiment: Experiment) -> list[Problem]:
