@@ -41,8 +41,13 @@ $(VENV)/bin/python:
 	@$(PYTHON) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 12))' || \
 	  { echo "Rayfish needs Python 3.11 or 3.12; found $$($(PYTHON) --version 2>&1). Try: make PYTHON=/path/to/python3.11 train"; exit 1; }
 	@echo "making $(VENV) with $$($(PYTHON) --version)"
-	@$(PYTHON) -m venv $(VENV) || \
-	  { rm -rf $(VENV); echo "Python cannot make virtual environments here. On Debian and Ubuntu: sudo apt-get install python3-venv"; exit 1; }
+	@$(PYTHON) -m venv $(VENV) >/dev/null 2>&1 || { rm -rf $(VENV); \
+	  if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
+	    echo "installing python3-venv, which Debian ships apart from Python" && apt-get update -qq && \
+	    apt-get install -y -qq --no-install-recommends python3-venv >/dev/null && $(PYTHON) -m venv $(VENV); \
+	  else \
+	    echo "Python cannot make virtual environments here. Try: sudo apt-get install python3-venv"; exit 1; \
+	  fi; }
 
 $(VENV)/.ready: pyproject.toml constraints.txt | $(VENV)/bin/python
 	@echo "installing Rayfish and its dependencies (a few minutes the first time)"
