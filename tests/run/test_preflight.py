@@ -109,3 +109,16 @@ def test_a_missing_optional_package_names_its_extra(monkeypatch):
     (problem,) = preflight._extra_problems(compose("algo.name=DreamerV3", name=None))
     assert "pillow" in str(problem)
     assert "rayfish[dreamer]" in str(problem)
+
+
+@pytest.mark.parametrize(
+    ("word", "meant"),
+    [
+        ("training.replay_buffer_config.capcity=100", "capacity"),
+        ("exploration.exploration_config.epsilon_timestep=100", "epsilon_timesteps"),
+    ],
+)
+def test_a_typo_inside_an_inner_section_is_not_accepted_in_silence(word, meant):
+    found = "\n".join(texts(compose(word, name="cartpole-dqn")))
+    assert word.partition("=")[0] in found
+    assert meant in found

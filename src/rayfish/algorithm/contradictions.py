@@ -6,13 +6,24 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from rayfish.algorithm.signatures import default_of, keys_for
-from rayfish.errors import Problem
+from rayfish.errors import Problem, did_you_mean
 
 if TYPE_CHECKING:
     from rayfish.experiment import Experiment
 
 ASYNCHRONOUS = ("APPO", "IMPALA")
 BUFFERS = ("EpisodeReplayBuffer", "PrioritizedEpisodeReplayBuffer")
+
+_BUFFER_KEYS = (
+    "type",
+    "capacity",
+    "alpha",
+    "beta",
+    "batch_size_B",
+    "batch_length_T",
+    "metrics_num_episodes_for_smoothing",
+)
+_EPSILON_GREEDY = ("type", "initial_epsilon", "final_epsilon", "epsilon_timesteps")
 
 # Smallest sensible value of a number, by key; below it RLlib fails later and less clearly.
 _AT_LEAST: dict[str, float] = {
@@ -168,6 +179,20 @@ def _exploration(experiment: Experiment, algo: str) -> Iterator[Problem]:
     elif kind not in ("", "EpsilonGreedy", "StochasticSampling"):
         hint = "write an RLModule with your own _forward_exploration (training.model.custom_model)"
         yield Problem(key, f"{kind} is gone from RLlib", hint, where)
+    elif kind == "EpsilonGreedy":
+        yield from _only(experiment, key, _EPSILON_GREEDY)
+        if "epsilon_timesteps" not in old:
+            hint = f"add {key}.epsilon_timesteps=10000, or set training.epsilon"
+            yield Problem(key, "a schedule needs epsilon_timesteps, which is not set", hint, where)
+
+
+def _only(experiment: Experiment, key: str, known: tuple[str, ...]) -> Iterator[Problem]:
+    """Keys of an inner section that nothing would read."""
+    for word in experiment.get(key) or {}:
+        if word not in known:
+            meant = did_you_mean(word, known)
+            hint = f"did you mean {key}.{meant[0]}?" if meant else f"one of: {', '.join(known)}"
+            yield Problem(f"{key}.{word}", "there is no such key", hint, experiment.origin(f"{key}.{word}"))
 
 
 def _replay(experiment: Experiment, _: str) -> Iterator[Problem]:
@@ -175,6 +200,8 @@ def _replay(experiment: Experiment, _: str) -> Iterator[Problem]:
     if isinstance(kind, str) and kind not in BUFFERS and "." not in kind and ":" not in kind:
         what, hint = f"there is no replay buffer {kind!r}", f"one of: {', '.join(BUFFERS)}"
         yield Problem(key, what, hint, experiment.origin(key))
+    elif kind is None or kind in BUFFERS:  # a buffer of the user's own may take more
+        yield from _only(experiment, "training.replay_buffer_config", _BUFFER_KEYS)
 
 
 def _policies(experiment: Experiment, _: str) -> Iterator[Problem]:
