@@ -197,3 +197,10 @@ def test_a_link_is_replaced_in_one_step(tmp_path):
         atomic_link(tmp_path / "last", name)
     assert (tmp_path / "last").resolve() == tmp_path / "b"
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a", "b", "last"]
+
+
+def test_a_mistyped_last_is_recognised(make):
+    make()
+    with pytest.raises(RunNotFound) as caught:
+        find_run("lats")
+    assert "did you mean last" in caught.value.hint

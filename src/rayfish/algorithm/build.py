@@ -26,7 +26,7 @@ from rayfish.algorithm.signatures import keys_for
 from rayfish.envs.build import EnvInfo, env_config_of, from_experiment
 from rayfish.errors import ConfigError, Problem
 from rayfish.experiment.imports import load_object, use_paths
-from rayfish.experiment.sections import METHODS
+from rayfish.experiment.sections import METHODS, OFFLINE
 
 if TYPE_CHECKING:
     from ray.rllib.algorithms.algorithm import Algorithm
@@ -34,21 +34,6 @@ if TYPE_CHECKING:
 
     from rayfish.experiment import Experiment
 
-# TQC is shipped by RLlib but missing in its registry, so the table is ours.
-ALGORITHMS = {
-    "PPO": "ppo:PPOConfig",
-    "APPO": "appo:APPOConfig",
-    "IMPALA": "impala:IMPALAConfig",
-    "DQN": "dqn:DQNConfig",
-    "SAC": "sac:SACConfig",
-    "TQC": "tqc:TQCConfig",
-    "DreamerV3": "dreamerv3:DreamerV3Config",
-    "BC": "bc:BCConfig",
-    "MARWIL": "marwil:MARWILConfig",
-    "CQL": "cql:CQLConfig",
-    "IQL": "iql:IQLConfig",
-}
-OFFLINE = ("BC", "MARWIL", "CQL", "IQL")
 DEFAULT_POLICY = "default_policy"
 _EVALUATION = "-evaluation"
 
@@ -83,8 +68,8 @@ _OWN = {
 
 def config_class(name: str) -> type[AlgorithmConfig]:
     """RLlib's config class of an algorithm, by the name in `algo.name`."""
-    module, _, attribute = ALGORITHMS[name].partition(":")
-    return getattr(import_module(f"ray.rllib.algorithms.{module}"), attribute)
+    # By its module, not by RLlib's registry, which lacks TQC though RLlib ships it.
+    return getattr(import_module(f"ray.rllib.algorithms.{name.lower()}"), f"{name}Config")
 
 
 def build_config(

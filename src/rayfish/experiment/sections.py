@@ -24,6 +24,9 @@ ALGORITHMS: dict[str, str] = {
 }
 """Algorithm names with one line each, in the order they are offered."""
 
+OFFLINE = ("BC", "MARWIL", "CQL", "IQL")
+"""Those that learn from recorded data."""
+
 
 @dataclass(frozen=True)
 class Field:

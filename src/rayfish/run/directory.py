@@ -333,7 +333,7 @@ def _not_found(word: str, root: str | Path, runs: Sequence[RunDirectory]) -> Run
             "train one first (rayfish train cartpole), or give the path of a run",
         )
     known = [str(run.data.get("name")) for run in runs] + [str(run.data.get("id")) for run in runs]
-    close = did_you_mean(word, known)
+    close = did_you_mean(word, ["last", *known])
     what = f"no run under {place} answers to {word!r}"
     if close:
         return RunNotFound(what, f"did you mean {' or '.join(close)}? `rayfish runs list` shows all")

@@ -18,13 +18,12 @@ from rayfish.envs import build as envs
 from rayfish.errors import CodeError, ConfigError, MissingExtra, Problem, RayfishError, did_you_mean
 from rayfish.experiment import Experiment
 from rayfish.experiment.imports import require_place
+from rayfish.experiment.sections import OFFLINE
 from rayfish.metrics import names
 from rayfish.metrics.stop import StopConditions
 from rayfish.models import check as models
 from rayfish.run.directory import find_checkpoint
 from rayfish.run.engine import RayOptions, offered
-
-_OFFLINE = ("BC", "MARWIL", "CQL", "IQL")
 
 
 def check(experiment: Experiment, options: RayOptions | None = None) -> list[Problem]:
@@ -149,7 +148,7 @@ def _extra_problems(experiment: Experiment) -> list[Problem]:
     needed = []
     if name == "DreamerV3":
         needed.append(("PIL", "pillow", "dreamer", "algo.name", "DreamerV3"))
-    if name in _OFFLINE or experiment.get("offline_data.output"):
+    if name in OFFLINE or experiment.get("offline_data.output"):
         needed.append(("msgpack_numpy", "msgpack-numpy", "offline", "offline_data", "recorded episodes"))
     return [
         Problem(key, str(missing.what), missing.hint)
@@ -183,7 +182,7 @@ def _best_problems(experiment: Experiment) -> list[Problem]:
 def _offline_problems(experiment: Experiment) -> list[Problem]:
     name = experiment.get("algo.name")
     problems = []
-    if name in _OFFLINE and experiment.get("offline_data.input_") in (None, "", [], "sampler"):
+    if name in OFFLINE and experiment.get("offline_data.input_") in (None, "", [], "sampler"):
         problems.append(
             Problem(
                 "offline_data.input_",
