@@ -14,6 +14,7 @@ help:  ## this list
 
 train: $(VENV)/.ready  ## train the default experiment to its goal
 	@$(BIN)/rayfish train $(ARGS)
+	@echo "  source $(BIN)/activate   puts the rayfish command on your path"
 
 test: $(VENV)/.ready-dev lint  ## lint, types and the fast tests
 	@$(BIN)/python -m pytest -m "not slow" $(ARGS)
