@@ -44,6 +44,31 @@ CHOICES: dict[str, tuple[str, ...]] = {
 }
 
 
+ELSEWHERE: dict[str, str] = {
+    "learning_rate": "training.lr",
+    "batch_size": "training.train_batch_size_per_learner",
+    "n_steps": "rollouts.rollout_fragment_length",
+    "n_epochs": "training.num_epochs",
+    "n_envs": "rollouts.num_envs_per_env_runner",
+    "gae_lambda": "training.lambda_",
+    "clip_range": "training.clip_param",
+    "ent_coef": "training.entropy_coeff",
+    "vf_coef": "training.vf_loss_coeff",
+    "max_grad_norm": "training.grad_clip",
+    "discount": "training.gamma",
+    "total_timesteps": "stop_conditions.timesteps_total",
+}
+"""What other libraries call a setting -> its key here."""
+
+_EXAMPLES = {
+    "stop_conditions.time_total_s": "3600, in seconds",
+    "stop_conditions.episode_reward_mean": "475",
+    "stop_conditions.training_iteration": "100",
+    "stop_conditions.timesteps_total": "1000000",
+    "stop_conditions.episodes_total": "1000",
+}
+
+
 def all_problems(experiment: Experiment) -> list[Problem]:
     """Everything wrong with the experiment's keys and values, in the order of its sections."""
     found = list(_algorithm(experiment))
@@ -63,7 +88,7 @@ def all_problems(experiment: Experiment) -> list[Problem]:
 
 def _algorithm(experiment: Experiment) -> Iterator[Problem]:
     name = experiment.get("algo.name")
-    if name in ALGORITHMS:
+    if isinstance(name, str) and name in ALGORITHMS:
         return
     where = experiment.origin("algo.name")
     gone = {old.lower(): (old, new) for old, new in GONE_ALGORITHMS.items()}.get(str(name).lower())
@@ -80,7 +105,7 @@ def _algorithm(experiment: Experiment) -> Iterator[Problem]:
 def _section(experiment: Experiment, name: str, values: Any, algo: str | None) -> Iterator[Problem]:
     """Unknown, dead and ill-typed keys of one section."""
     section = SECTIONS.get(name)
-    where = experiment.origin(name) or _first_origin(experiment, name)
+    where = _written(experiment, name)
     if section is None:
         known = [*SECTIONS, *SECTION_ALIASES]
         yield Problem(name, "there is no such section", _suggest(name, known, _home_of(name)), where)
@@ -110,7 +135,7 @@ def _rllib_value(experiment: Experiment, dotted: str, entry: Entry, algo: str | 
     if dotted in DEAD_KEYS:
         if value != default:
             what = f"has no effect: nothing in RLlib {table()['ray']} reads it"
-            yield Problem(dotted, what, DEAD_KEYS[dotted], experiment.origin(dotted))
+            yield Problem(dotted, what, DEAD_KEYS[dotted], _written(experiment, dotted))
         return
     yield from _value(experiment, dotted, value, entry["type"], CHOICES.get(dotted, ()))
 
@@ -120,7 +145,7 @@ def _value(
 ) -> Iterator[Problem]:
     if value == "???":
         return
-    where = experiment.origin(dotted)
+    where = _written(experiment, dotted)
     kinds = type_.split(" | ")
     if "any" not in kinds and not any(_is(value, kind) for kind in kinds):
         takes = " or ".join(_WORDS[kind] for kind in kinds)
@@ -150,6 +175,8 @@ def _type_hint(dotted: str, value: Any, kinds: list[str]) -> str:
             return f"write the number without quotes: {dotted}={float(value):g}"
         except ValueError:
             pass
+    if dotted in _EXAMPLES:
+        return f"for example {dotted}={_EXAMPLES[dotted]}"
     examples = {"int": "4", "float": "0.001", "bool": "true", "list": "[64, 64]", "dict": "{key: value}"}
     example = next((examples[kind] for kind in kinds if kind in examples), None)
     if example:
@@ -160,7 +187,7 @@ def _type_hint(dotted: str, value: Any, kinds: list[str]) -> str:
 def _unknown(experiment: Experiment, section: str, key: str, algo: str | None) -> Problem:
     """An unknown key, with what was probably meant: a typo, another section or algorithm, an old name."""
     dotted = f"{section}.{key}"
-    where = experiment.origin(dotted)
+    where = _written(experiment, dotted)
     if key in GONE_KEYS:
         return Problem(dotted, "is gone from RLlib", GONE_KEYS[key], where)
     alive = {*SECTIONS[section].own, *entries(section, algo)}
@@ -200,6 +227,9 @@ def _suggest(word: str, known: Iterable[str], home: str, prefix: str = "") -> st
     close = did_you_mean(word, known)
     if close:
         return f"did you mean {' or '.join(prefix + name for name in close)}?"
+    meant = did_you_mean(word, ELSEWHERE, most=1)
+    if meant:
+        return f"did you mean {ELSEWHERE[meant[0]]}?"
     elsewhere = [
         f"{section}.{key}"
         for section in METHODS
@@ -241,6 +271,11 @@ def _missing(experiment: Experiment) -> Iterator[Problem]:
         if value == "???":
             where = experiment.origin(dotted)
             yield Problem(dotted, "must be set: the file says ???", f"add {dotted}=VALUE", where)
+
+
+def _written(experiment: Experiment, dotted: str) -> str:
+    """Where a key was written, or the first value below it."""
+    return experiment.origin(dotted) or _first_origin(experiment, dotted)
 
 
 def _first_origin(experiment: Experiment, section: str) -> str:

@@ -132,9 +132,16 @@ def _compose(
     from rayfish.experiment.overrides import split_words
 
     name, overrides = split_words(words or [])
-    if file is not None and name is not None:
+    return Experiment.compose(chosen(file, name), overrides, config_name=config_name, config_dir=config_dir)
+
+
+def chosen(file: str | None, name: str | None) -> str | None:
+    """The experiment that -f or the first word names; what -f names is a path, whatever it looks like."""
+    if file is None:
+        return name
+    if name is not None:
         raise RayfishError(f"both -f {file} and the experiment {name} are given", "name one of them")
-    return Experiment.compose(file or name, overrides, config_name=config_name, config_dir=config_dir)
+    return file if file.startswith(("/", "./", "../", "~")) else f"./{file}"
 
 
 def _console() -> Console:

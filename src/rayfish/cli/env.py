@@ -54,8 +54,9 @@ def check(
     with console.status(f"playing random episodes in {env}"):
         made = build.make(spec, config)
         try:
-            findings = look(made, seed=seed)
             info = _info(made, env)
+            wrong, seen = _unlearnable(info), look(made, seed=seed)
+            findings = wrong + [found for found in seen if not (wrong and found.topic == "spaces")]
         finally:
             made.close()
     settings = [word.removeprefix("environment.").removeprefix("env_config.") for word in words or []]
@@ -122,6 +123,21 @@ def _info(env: Any, name: str) -> EnvInfo | None:
         return info_of(env, name)
     except RayfishError:
         return None
+
+
+def _unlearnable(info: EnvInfo | None) -> list[Finding]:
+    """Spaces that no algorithm takes; PPO takes every kind that any of them does."""
+    from rayfish.envs.findings import Finding
+    from rayfish.models.check import space_problems
+
+    if info is None:
+        return []
+    found = []
+    for agent in info.agents:
+        for problem in space_problems(info.observation_spaces[agent], info.action_spaces[agent], "PPO"):
+            what = problem.what.replace("PPO learns", "algorithms learn")
+            found.append(Finding("error", "spaces", what, problem.hint))
+    return list(dict.fromkeys(found))
 
 
 def _show(console: Console, name: str, info: EnvInfo | None, findings: list[Finding], again: str) -> None:

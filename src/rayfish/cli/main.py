@@ -11,6 +11,7 @@ import typer
 
 from rayfish import __version__
 from rayfish.cli import config, doctor, env, evaluate, runs, train
+from rayfish.cli.usage import ClickException, as_error
 from rayfish.errors import RayfishError
 
 SUMMARY = "From a simulator and one experiment file to a trained, measured, reproducible agent, on Ray."
@@ -63,17 +64,45 @@ def main(arguments: list[str] | None = None) -> None:
         print(overview(colour=sys.stdout.isatty() and "NO_COLOR" not in os.environ))
         return
     try:
-        app(args=_with_verb(words), prog_name="rayfish")
+        sys.exit(app(args=_with_verb(words), prog_name="rayfish", standalone_mode=False) or 0)
     except RayfishError as error:
         if os.environ.get("RAYFISH_DEBUG"):
             raise
         show(error)
         sys.exit(error.exit_code)
+    except ClickException as error:
+        if type(error).__name__ == "NoArgsIsHelpError":
+            error.show()
+        else:
+            show(as_error(error, words))
+        sys.exit(error.exit_code)
+    except typer.Abort:
+        sys.exit(1)
     except KeyboardInterrupt:
         sys.exit(130)
     except BrokenPipeError:  # `rayfish config show | head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(0)
+    except Exception as error:
+        if os.environ.get("RAYFISH_DEBUG"):
+            raise
+        show(_unforeseen(error))
+        sys.exit(1)
+
+
+def _unforeseen(error: Exception) -> RayfishError:
+    """An exception nobody made a message for: one line now, the traceback kept in a file."""
+    import tempfile
+    import traceback
+
+    with tempfile.NamedTemporaryFile("w", prefix="rayfish-error-", suffix=".txt", delete=False) as file:
+        file.write("".join(traceback.format_exception(error)))
+    last = traceback.extract_tb(error.__traceback__)[-1]
+    text = " ".join(f"{type(error).__name__}: {error}".split()).rstrip(": ")
+    return RayfishError(
+        f"{text} ({last.filename}:{last.lineno}); the whole traceback is in {file.name}",
+        "this should have had a message of its own: please report it with that file",
+    )
 
 
 def overview(*, colour: bool) -> str:

@@ -179,6 +179,10 @@ def _facts(run: RunDirectory, lines: list[dict[str, float]]) -> Any:
         speed = f"{text.rate(last[names.STEPS_PER_S])} steps/s" if names.STEPS_PER_S in last else ""
         most = f", bottleneck {bottleneck(last)}" if bottleneck(last) else ""
         table.add_row("time", f"{text.duration(last.get(names.TIME_TOTAL, 0.0))}   {speed}{most}")
+    counters = data.get("counters") or {}
+    lost = [text.counted(counters[name], what) for name, what in names.RESTARTS.items() if counters.get(name)]
+    if lost:
+        table.add_row("faults", ", ".join(lost))
     runner = data.get("runner")
     if runner:
         table.add_row("runner", f"{runner.get('used')}  ({runner.get('why')})")

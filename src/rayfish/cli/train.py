@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from rayfish.cli.config import ConfigDir, ConfigName, File, Words
+from rayfish.cli.config import ConfigDir, ConfigName, File, Words, chosen
 from rayfish.errors import RayfishError
 
 if TYPE_CHECKING:
@@ -75,23 +75,24 @@ def train(
     from rayfish.run.engine import RayOptions
 
     name, overrides = split_words(words or [])
-    if file is not None and name is not None:
-        raise RayfishError(f"both -f {file} and the experiment {name} are given", "name one of them")
+    name = chosen(file, name)
     overrides = _from_flags(local_dir, checkpoint_freq, checkpoint_at_end, local_mode) + overrides
     options = RayOptions(address, ray_num_cpus, ray_num_gpus, ray_object_store_memory, temp_dir)
     common = {"fit": fit, "plain": plain or None, "command": shlex.join(["rayfish", *sys.argv[1:]])}
     if resume is not None:
-        if name is not None or file is not None or multirun or seeds:
+        if name is not None or multirun or seeds:
+            given = [name or "", "--multirun" if multirun else "", "--seeds" if seeds else ""]
             raise RayfishError(
-                "--resume continues one run with its own experiment",
-                "leave out the experiment, --multirun and --seeds; key=value settings are fine",
+                f"--resume {resume} continues one run with its own experiment, "
+                f"but {' and '.join(filter(None, given))} is given too",
+                "leave that out; key=value settings are fine",
             )
         _run_one(None, *overrides, resume=resume, ray_options=options, **common)
         return
     where: dict[str, Any] = {"config_name": config_name, "config_dir": config_dir}
-    seed = Experiment.compose(name or file, **where).get("debugging.seed") if seeds else None
+    seed = Experiment.compose(name, **where).get("debugging.seed") if seeds else None
     runs = [
-        (words, Experiment.compose(name or file, words, **where))
+        (words, Experiment.compose(name, words, **where))
         for words in expand(overrides, multirun=multirun, seeds=seeds, base_seed=seed or 0)
     ]
     if len(runs) == 1:

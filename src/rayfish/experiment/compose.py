@@ -8,6 +8,7 @@ reports them all at once, with the place each was written.
 from __future__ import annotations
 
 import copy
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -39,6 +40,7 @@ DEFAULT_ENV = "CartPole-v1"
 
 _DEFAULT_FOR = {"DQN": "cartpole-dqn", "SAC": "pendulum", "TQC": "pendulum", "PPO": "cartpole"}
 _MANY_ENVS = ("PPO", "APPO", "IMPALA")
+_SMALL = 1000  # bytes; a larger file is not read to see whether it is empty
 
 
 def compose(
@@ -152,14 +154,35 @@ def _preset_file(name: str | None, user: Path | None) -> Path | None:
     """The YAML file that `name` means, if it is a path rather than the name of a preset."""
     if name is None or not (name.endswith((".yaml", ".yml")) or "/" in name):
         return None
-    for folder in (Path.cwd(), *([user] if user else [])):
-        candidate = (folder / Path(name).expanduser()).resolve()
+    places = [
+        (folder / Path(name).expanduser()).resolve() for folder in (Path.cwd(), *([user] if user else []))
+    ]
+    for candidate in places:
         if candidate.is_file():
+            _require_content(candidate)
             return candidate
-    if name.endswith((".yaml", ".yml")):
-        what = f"there is no file {name}"
-        raise ConfigError([Problem("experiment", what, f"looked in {Path.cwd()}; correct the path")])
+    shown, folder = name.removeprefix("./"), next((place for place in places if place.is_dir()), None)
+    if folder is not None:
+        inside = [path.name for path in sorted(folder.glob("*.y*ml"))]
+        hint = f"name a file in it: {', '.join(inside[:5])}" if inside else "name a YAML file"
+        raise ConfigError([Problem("experiment", f"{shown} is a folder, not a file", hint)])
+    if name.endswith((".yaml", ".yml")) or name.startswith(("/", "./", "../", "~")):
+        near = [path.name for place in places for path in place.parent.glob("*.y*ml")]
+        close = did_you_mean(places[0].name, near)
+        hint = (
+            f"did you mean {' or '.join(close)}?"
+            if close
+            else f"looked in {places[0].parent}; correct the path"
+        )
+        raise ConfigError([Problem("experiment", f"there is no file {shown}", hint)])
     return None
+
+
+def _require_content(file: Path) -> None:
+    """An experiment file that says nothing is a mistake, not the default experiment."""
+    if file.stat().st_size < _SMALL and not file.read_bytes().strip():
+        hint = "write at least `environment:` with `  env: CartPole-v1` below it, or leave the file out"
+        raise ConfigError([Problem(show(file), "is empty", hint)])
 
 
 def _conf_root(file: Path) -> Path:
@@ -203,10 +226,7 @@ def _finish(composed: Composed, notes: list[str]) -> dict[str, Any]:
     try:
         config: Any = OmegaConf.to_container(OmegaConf.create(raw), resolve=True)
     except OmegaConfBaseException as error:
-        key = str(getattr(error, "full_key", "") or "interpolation")
-        what = f"cannot be resolved: {str(error).splitlines()[0]}"
-        hint = "${section.key} must name a key of the experiment; see `rayfish config show`"
-        raise ConfigError([Problem(key, what, hint, origins.get(key, ""))]) from error
+        raise ConfigError([_unresolved(error, raw, origins)]) from error
     legacy.remove(config, origins, old_keys)
     legacy.adapt_values(config, origins, notes)
     legacy.settle_stop_conditions(config, origins, notes)
@@ -218,6 +238,25 @@ def _finish(composed: Composed, notes: list[str]) -> dict[str, Any]:
         config["rollouts"]["num_envs_per_env_runner"] = 8 if known in _MANY_ENVS else 1
     ordered = {name: config[name] for name in SECTIONS if name in config}
     return {**ordered, **{key: value for key, value in config.items() if key not in ordered}}
+
+
+def _unresolved(error: Any, raw: dict[str, Any], origins: dict[str, str]) -> Problem:
+    """An interpolation that leads nowhere, or in a circle."""
+    key = str(getattr(error, "full_key", "") or "interpolation")
+    value, text = tree.get(raw, key), str(error).splitlines()[0]
+    missing = re.search(r"Interpolation key '([^']+)' not found", text)
+    if missing:
+        known = [name for name, _ in tree.leaves(raw) if name != key]
+        words = did_you_mean(missing.group(1).rpartition(".")[2], [k.rpartition(".")[2] for k in known])
+        close = [name for name in known if name.rpartition(".")[2] in words][:3]
+        hint = f"did you mean {' or '.join(f'${{{name}}}' for name in close)}? " if close else ""
+        hint += "`rayfish config show` lists the keys there are"
+        what = f"is {value}, but there is no key {missing.group(1)}"
+    elif "Recursive" in text:
+        what, hint = f"is {value}, which leads back to itself", f"give {key} a value of its own"
+    else:
+        what, hint = f"is {value}, which cannot be resolved: {text}", "write ${section.key}"
+    return Problem(key, what, hint, origins.get(key, ""))
 
 
 def _spell_out(raw: dict[str, Any], origins: dict[str, str]) -> None:

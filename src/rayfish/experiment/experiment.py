@@ -69,10 +69,18 @@ class Experiment:
             file = file / "config.yaml"
         try:
             text = file.read_text(encoding="utf-8")
-            config = yaml.safe_load(text) or {}
-        except (OSError, yaml.YAMLError) as error:
-            what = f"the experiment cannot be read: {error}"
-            raise ConfigError([Problem(str(file), what, "name a run folder or its config.yaml")]) from error
+            config = yaml.safe_load(text)
+        except OSError as error:
+            raise _unreadable(file, f"the experiment cannot be read: {error.strerror}") from error
+        except UnicodeDecodeError as error:
+            raise _unreadable(file, "the experiment cannot be read: it is not text") from error
+        except yaml.YAMLError as error:
+            from rayfish.experiment.yaml_faults import explain
+
+            line, what, _ = explain(error, text)
+            raise _unreadable(file, f"the experiment cannot be read: line {line}: {what}") from error
+        if not isinstance(config, dict) or "algo" not in config:
+            raise _unreadable(file, "the experiment cannot be read: it names no algorithm (algo.name)")
         origins = {key: str(file) for key, _ in tree.leaves(config)} | _written_origins(text)
         paths = [line.removeprefix(_PATHS_KEY) for line in text.splitlines() if line.startswith(_PATHS_KEY)]
         folders = yaml.safe_load(paths[0]) if paths else [str(file.resolve().parent)]
@@ -127,6 +135,13 @@ class Experiment:
             origins = {key: where for key, where in origins.items() if not key.startswith(f"{dotted}.")}
             origins[dotted] = origin
         return replace(self, config=config, origins=origins)
+
+
+def _unreadable(file: Path, what: str) -> ConfigError:
+    """A config.yaml that is gone or damaged; a run's checkpoints hold copies of it."""
+    copies = sorted(file.parent.glob("checkpoints/[0-9]*/config.yaml"))
+    hint = f"put back its copy: cp {copies[-1]} {file}" if copies else "name a run folder or its config.yaml"
+    return ConfigError([Problem(str(file), what, hint)])
 
 
 def _dumper() -> Any:

@@ -7,9 +7,10 @@ state, so a notebook with its own `hydra.initialize` is not disturbed.
 
 from __future__ import annotations
 
+import re
 import tempfile
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,9 @@ CONF = Path(__file__).resolve().parent.parent / "conf"
 
 SHIPPED = "rayfish/conf/"
 """How the origin of a shipped value begins."""
+
+_PRESET = "_file"
+"""The name under which a preset given as a file is known to Hydra."""
 
 
 @dataclass
@@ -69,6 +73,22 @@ class ConfigFolders:
             found.update(p.relative_to(folder).as_posix() for p in folder.rglob("*") if p.is_dir())
         return sorted(name for name in found if "/." not in f"/{name}" and "__pycache__" not in name)
 
+    def files(self) -> list[Path]:
+        """The user's own YAML files: main configs, groups and the preset given as a file."""
+        own = [folder for folder in self.folders if folder != CONF]
+        found = [path for folder in own for path in sorted(folder.glob("*.y*ml"))]
+        groups = [folder / group for folder in own for group in self.groups()]
+        return found + [path for group in groups for path in sorted(group.glob("*.y*ml"))]
+
+    def line_with(self, word: str) -> str:
+        """The file and line of the user's defaults lists that names `word`; "" where none does."""
+        for path in self.files():
+            text = path.read_text(encoding="utf-8", errors="replace")
+            for number, line in enumerate(text.splitlines() if "defaults:" in text else (), 1):
+                if line.lstrip().startswith("- ") and word in re.split(r"[\s/:@]+", line):
+                    return f"{show(path)}:{number}"
+        return ""
+
 
 def compose_files(config_name: str, choices: Sequence[str], folders: ConfigFolders) -> Composed:
     """Read the main config with its groups; `choices` are Hydra group overrides (`training/model=lstm`)."""
@@ -83,11 +103,12 @@ def compose_files(config_name: str, choices: Sequence[str], folders: ConfigFolde
 
 def link_preset(file: Path, into: Path) -> str:
     """Make the preset in `file`, wherever it lies, findable under `into`; returns the choice for Hydra."""
-    link = into / "experiment" / "_file.yaml"
+    read_marked(file)  # what is wrong with the file itself is told before Hydra stumbles over it
+    link = into / "experiment" / f"{_PRESET}.yaml"
     link.parent.mkdir(parents=True, exist_ok=True)
     link.symlink_to(file.resolve())
     # A preset speaks about the whole experiment, with or without Hydra's `# @package _global_` header.
-    return "+experiment@_global_=_file"
+    return f"+experiment@_global_={_PRESET}"
 
 
 def temporary_folder() -> tempfile.TemporaryDirectory[str]:
@@ -100,11 +121,7 @@ def read_marked(path: Path) -> tuple[dict[str, Any], dict[str, int]]:
     import yaml
     from omegaconf._utils import get_yaml_loader
 
-    try:
-        text = path.read_text(encoding="utf-8")
-    except UnicodeDecodeError as error:
-        what = f"is not UTF-8 text: byte {error.start} is 0x{error.object[error.start]:02x}"
-        raise ConfigError([Problem(str(path), what, "save it as UTF-8")]) from error
+    text = _text_of(path)
     try:
         loader = get_yaml_loader()(text)
         node = loader.get_single_node()
@@ -114,28 +131,59 @@ def read_marked(path: Path) -> tuple[dict[str, Any], dict[str, int]]:
     if value is None:
         value = {}
     if not isinstance(value, dict):
-        what = f"holds a {type(value).__name__}, not keys and values"
-        raise ConfigError([Problem(path.name, what, "begin it with `section:` lines", show(path))])
+        holds = "a list" if isinstance(value, list) else f"only the value {value!r}"
+        what = f"holds {holds}, where keys and values belong"
+        hint = "write `section:` lines, such as `training:` with `  lr: 0.001` below it"
+        raise ConfigError([Problem(show(path), what, hint)])
     lines: dict[str, int] = {}
     if node is not None:
         _collect_lines(node, "", lines)
+    _require_defaults_list(path, value, lines)
     return value, lines
+
+
+def _text_of(path: Path) -> str:
+    try:
+        text = path.read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        if b"\0" in error.object:
+            what, hint = "is not a text file", "name a YAML file; runs and checkpoints go to --resume"
+        else:
+            line = error.object.count(b"\n", 0, error.start) + 1
+            what = f"is not UTF-8 text: line {line} has the byte 0x{error.object[error.start]:02x}"
+            hint = "save it as UTF-8 in your editor"
+        raise ConfigError([Problem(show(path), what, hint)]) from error
+    except OSError as error:
+        what, hint = f"cannot be read: {error.strerror}", "check its permissions, or name another file"
+        raise ConfigError([Problem(show(path), what, hint)]) from error
+    return text
+
+
+def _require_defaults_list(path: Path, values: dict[str, Any], lines: dict[str, int]) -> None:
+    defaults = values.get("defaults", [])
+    if not isinstance(defaults, list):
+        where = f"{show(path)}:{lines.get('defaults', 1)}"
+        hint = f"write `defaults:` with `  - {defaults}` below it"
+        if not isinstance(defaults, str):
+            hint = "write `defaults:` with one `  - group: option` line for each choice below it"
+        raise ConfigError([Problem("defaults", f"is {defaults!r}, where a list belongs", hint, where)])
+    for entry in defaults:
+        if not (isinstance(entry, str) or (isinstance(entry, dict) and len(entry) == 1)):
+            where = f"{show(path)}:{lines.get('defaults', 1)}"
+            what, hint = (
+                f"the entry {entry!r} chooses nothing",
+                "write `- group: option`, or the name of a preset",
+            )
+            raise ConfigError([Problem("defaults", what, hint, where)])
 
 
 def yaml_problem(path: Path, error: Any, text: str = "") -> Problem:
     """A YAML syntax error as one sentence with file and line."""
-    mark = getattr(error, "problem_mark", None)
-    where, line, rows = show(path), "", text.splitlines()
-    if mark is not None and mark.line >= len(rows):
-        mark = (
-            getattr(error, "context_mark", None) or mark
-        )  # an open quote: where it opens, not the file's end
-    if mark is not None:
-        where = f"{where}:{mark.line + 1}"
-        line = f": `{rows[mark.line].strip()}`" if mark.line < len(rows) else ""
-    reason = getattr(error, "problem", None) or str(error).splitlines()[0]
-    hint = "check the indentation, the colon after each key and the quotes around this line"
-    return Problem(path.name, f"is not valid YAML ({reason}){line}", hint, where)
+    from rayfish.experiment.yaml_faults import explain
+
+    line, what, hint = explain(error, text)
+    where = f"{show(path)}:{line}" if line else show(path)
+    return Problem(path.name, f"is not valid YAML: {what}", hint, where)
 
 
 def describe(path: Path) -> str:
@@ -297,10 +345,49 @@ def _explained(error: Exception, config_name: str, folders: ConfigFolders) -> Co
                 except ConfigError as exact:
                     return exact
             return ConfigError([yaml_problem(path, cause)])
+        if isinstance(cause, UnicodeDecodeError):
+            for path in folders.files():
+                if cause.object in path.read_bytes():
+                    _text_of(path)  # says which line it is
         cause = cause.__cause__ or cause.__context__
     missing = getattr(error, "missing_cfg_file", None)
     if missing and "/" in str(missing):
         group, _, option = str(missing).rpartition("/")
-        return ConfigError([_not_found(f"{group} option", option, folders.options(group), group)])
+        return ConfigError([_missing_option(group, option, folders)])
+    twice = re.search(r"Multiple values for ([\w/]+)", str(error))
+    if twice:
+        return ConfigError([_chosen_twice(twice[1], folders)])
+    astray = re.search(r"Could not override '([\w/]+)", str(error))
+    if astray:
+        return ConfigError([_nothing_to_override(astray[1], folders)])
     hint = "see the defaults list at the top of the file"
     return ConfigError([Problem(config_name, str(error).strip(), hint)])
+
+
+def _chosen_twice(group: str, folders: ConfigFolders) -> Problem:
+    where, hint = folders.line_with(group.rpartition("/")[2]), f"write `- override /{group}: OPTION`"
+    return Problem("defaults", f"{group} is chosen twice", hint, where)
+
+
+def _nothing_to_override(group: str, folders: ConfigFolders) -> Problem:
+    if not folders.is_group(group):
+        return _missing_group(group, folders)
+    what, hint = f"{group} is not chosen yet, so there is nothing to override", f"write `- /{group}: OPTION`"
+    return Problem("defaults", what, hint, folders.line_with(group.rpartition("/")[2]))
+
+
+def _missing_group(group: str, folders: ConfigFolders) -> Problem:
+    close = did_you_mean(group, folders.groups(), most=1)
+    hint = f"did you mean {close[0]}?" if close else f"there are: {', '.join(folders.groups())}"
+    where = folders.line_with(group.partition("/")[0])
+    return Problem("defaults", f"there is no group {group!r}", hint, where)
+
+
+def _missing_option(group: str, option: str, folders: ConfigFolders) -> Problem:
+    """A choice that is not there: of a preset, of a group, or of a group that is not there either."""
+    written = folders.line_with(option)
+    if not folders.options(group):
+        return _missing_group(group.removeprefix("experiment/"), folders)
+    kind = "preset" if group == "experiment" else f"{group} option"
+    known = [name for name in folders.options(group) if name != _PRESET]
+    return replace(_not_found(kind, option, known, group), where=written)

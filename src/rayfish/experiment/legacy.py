@@ -320,7 +320,7 @@ def adapt_values(config: dict[str, Any], origins: dict[str, str], notes: list[st
         tree.put(config, key, _buffer_type(kind, config).values[key])
         _note(notes, _origin(origins, key), f"{key}: {kind} became {tree.get(config, key)}")
     score = tree.get(config, "checkpoint.checkpoint_score_attribute")
-    if score in STOP_KEYS:
+    if isinstance(score, str) and score in STOP_KEYS:
         tree.put(config, "checkpoint.checkpoint_score_attribute", STOP_KEYS[score])
     _evaluation_config(config, notes, origins)
 

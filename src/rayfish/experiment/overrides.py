@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import itertools
 import re
+import shlex
 from collections.abc import Sequence
 from typing import Any
 
-from rayfish.errors import ConfigError, Problem, RayfishError
+from rayfish.errors import ConfigError, Problem, RayfishError, did_you_mean
 from rayfish.experiment import tree
 from rayfish.experiment.files import Composed, ConfigFolders
 
@@ -47,10 +48,13 @@ def parse(overrides: Sequence[str]) -> list[Any]:
 
     parser, parsed, problems = OverridesParser.create(), [], []
     for word in overrides:
+        if word.lstrip("+").startswith("="):
+            problems.append(Problem(word, "has no key", "write section.key=value", COMMAND_LINE))
+            continue
         try:
             parsed.append(_parse_one(parser, word))
-        except HydraException as error:
-            problems.append(_unreadable(word, str(error)))
+        except HydraException:
+            problems.append(_unreadable(word))
     if problems:
         raise ConfigError(problems)
     return parsed
@@ -135,7 +139,8 @@ def expand(
         base_seed = _seed_in(overrides, base_seed)
         if seeds < 1 or swept_seed:
             what = f"--seeds {seeds}" + (" together with a swept debugging.seed" if swept_seed else "")
-            problems.append(Problem("--seeds", f"{what} makes no set of runs", "give --seeds 1 or more"))
+            hint = "leave out one of the two" if swept_seed else "give --seeds 1 or more"
+            problems.append(Problem("--seeds", f"{what} makes no set of runs", hint))
         axes.append([f"debugging.seed={base_seed + i}" for i in range(seeds)])
     if problems:
         raise ConfigError(problems)
@@ -153,8 +158,9 @@ def _delete(composed: Composed, override: Any) -> None:
     key = override.key_or_group
     found = tree.get(composed.values, key, tree.MISSING)
     if found is tree.MISSING:
-        what = "cannot be removed: there is no such key"
-        raise ConfigError([Problem(key, what, "see `rayfish config show`", COMMAND_LINE)])
+        close = did_you_mean(key, [name for name, _ in tree.leaves(composed.values)])
+        hint = f"did you mean ~{close[0]}?" if close else "`rayfish config show` lists the keys there are"
+        raise ConfigError([Problem(key, "cannot be removed: there is no such key", hint, COMMAND_LINE)])
     wanted = override.value()
     if wanted is not None and wanted not in ("", found):
         what = f"is {found!r}, so `{override.input_line}` removes nothing"
@@ -164,21 +170,42 @@ def _delete(composed: Composed, override: Any) -> None:
         del composed.origins[name]
 
 
-def _unreadable(word: str, reason: str) -> Problem:
+def _unreadable(word: str) -> Problem:
     key, _, value = word.partition("=")
     call = re.match(r"(\w+)\(", value)
     if call and call.group(1) in _DISTRIBUTIONS:
         what = f"{value} is a search space, not a value"
         return Problem(key, what, "use it with `rayfish tune`", COMMAND_LINE)
     if not re.fullmatch(r"[+~]{0,2}[\w./@-]+", key):
-        hint = "a key is section.key, of letters, digits, _ and -"
+        hint = "write section.key=value; a key is made of letters, digits, _ and -"
         return Problem(key or word, f"`{word}` has no readable key", hint, COMMAND_LINE)
-    lines = [line for line in reason.splitlines() if line and "Error parsing" not in line]
-    # The grammar's list of what it would have accepted is of no use to anyone.
-    first = re.sub(r"^\w+Exception: .*| expecting .*", "", lines[0] if lines else reason).strip()
-    why = f" ({first})" if first else ""
-    hint = f"quote values with special signs: '{key}=\"...\"'" if value else "write key=value"
-    return Problem(key, f"the value in `{word}` cannot be read{why}", hint, COMMAND_LINE)
+    if not value:
+        return Problem(key, f"`{word}` cannot be read", "write key=value", COMMAND_LINE)
+    opened = _left_open(value)
+    if opened:
+        closed = f"{key}={value}{opened[1]}"
+        closed = f'"{closed}"' if "'" in closed and '"' not in closed else shlex.quote(closed)
+        hint = f"close it, with the whole word in quotes for the shell: {closed}"
+        return Problem(key, f"`{word}` opens {opened[0]} that is not closed", hint, COMMAND_LINE)
+    hint = f"quote values with special signs: '{key}=\"...\"'"
+    return Problem(key, f"the value in `{word}` cannot be read", hint, COMMAND_LINE)
+
+
+def _left_open(value: str) -> tuple[str, str] | None:
+    """(the sign a value opens and does not close, what closes it); None where all are closed."""
+    waiting: list[str] = []
+    quote = ""
+    for sign in value:
+        if quote or sign in "'\"":
+            quote = "" if sign == quote else quote or sign
+        elif sign in "[{(":
+            waiting.append(sign)
+        elif sign in "]})" and waiting:
+            waiting.pop()
+    if quote:
+        return f"a quote {quote}", quote
+    closing = "".join({"[": "]", "{": "}", "(": ")"}[sign] for sign in reversed(waiting))
+    return (f"a bracket {waiting[-1]}", closing) if waiting else None
 
 
 def _sweep_problem(word: str, key: str, multirun: bool) -> Problem:

@@ -99,6 +99,11 @@ _MAIN: dict[str, Section] = {
                 "int | null", None, "Newest ones kept, besides best and last; null keeps all."
             ),
             "checkpoint_at_end": Field("bool", True, "Write one when the run ends."),
+            "replay_buffer": Field(
+                "bool",
+                True,
+                "Save the replay buffer too, in the last and the best one; a resume is exact only with it.",
+            ),
             "checkpoint_score_attribute": Field(
                 "str", "rollout/return_mean", "The metric by which a checkpoint is the best."
             ),
@@ -168,6 +173,12 @@ _RLLIB: dict[str, Section] = {
                 "bool", False, "Measure first, then choose runners and environments per runner."
             ),
             "horizon": Field("int | null", None, "Longest episode; null: the environment decides.", "steps"),
+            "sample_timeout_s": Field(
+                "float | null",
+                None,
+                "Leave out what a slow runner collects after so long; null: wait for it.",
+                "seconds",
+            ),
             "observation_filter": Field(
                 "str",
                 "NoFilter",
@@ -244,7 +255,34 @@ _RLLIB: dict[str, Section] = {
         "framework",
         own={"framework": Field("str", "torch", "RLlib's new stack runs on torch only.", choices=("torch",))},
     ),
-    "fault_tolerance": Section("What happens when a worker dies.", "fault_tolerance"),
+    "fault_tolerance": Section(
+        "What happens when a worker dies, hangs, or nothing gets on.",
+        "fault_tolerance",
+        own={
+            "restart_failed_env_runners": Field("bool", True, "Start a runner that died again."),
+            "max_num_env_runner_restarts": Field(
+                "int", 100, "Restarts of one runner; after that it stays away.", "restarts"
+            ),
+            "max_learner_restarts": Field(
+                "int",
+                3,
+                "How often a run goes back to its last checkpoint because a remote learner died.",
+                "restarts",
+            ),
+            "env_timeout_s": Field(
+                "float | null",
+                300.0,
+                "How long one reset or step of an environment may take; null: any time.",
+                "seconds",
+            ),
+            "no_progress_timeout_s": Field(
+                "float | null",
+                300.0,
+                "The run ends when no step and no update was made for so long; null: never.",
+                "seconds",
+            ),
+        },
+    ),
     "offline_data": Section(
         "Recorded experience to learn from (BC, MARWIL, CQL, IQL), or to write.",
         "offline_data",

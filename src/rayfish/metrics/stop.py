@@ -92,7 +92,10 @@ def _problem(key: str, name: str, limit: Any, aliases: Mapping[str, str]) -> Pro
     if limit is None:
         return None
     if isinstance(limit, bool) or not isinstance(limit, int | float) or math.isnan(limit):
-        return Problem(where, f"the limit is {limit!r}, not a number", "give a number, or null for no limit")
+        return Problem(where, f"is {limit!r}, which is not a number", "give a number, or null for no limit")
+    if limit <= 0 and (name in names.COUNTERS or name == names.TIME_TOTAL):
+        what = f"is {limit}, which is reached before the run begins"
+        return Problem(where, what, "give a number above 0, or null for no limit")
     return None
 
 

@@ -14,7 +14,9 @@ from gymnasium import spaces
 
 from rayfish.errors import ModelError, Problem, RayfishError, did_you_mean
 from rayfish.experiment.imports import require_place
-from rayfish.models.locate import find_model_file, is_bare
+from rayfish.experiment.sections import OFFLINE
+from rayfish.experiment.source import require_class
+from rayfish.models.locate import CLASS_NAME, find_model_file, is_bare
 from rayfish.models.options import ALIASES, GONE, OPTIONS, Option, resolve
 from rayfish.models.spaces import MASK_KEY, action_outputs, leaves, split_mask
 
@@ -81,9 +83,9 @@ def section_problems(section: Any, algo_name: str, paths: Sequence[str] = ()) ->
 def _custom_problems(name: str, paths: Sequence[str]) -> list[Problem]:
     try:
         if is_bare(name):
-            find_model_file(name, paths)
-        else:
-            require_place(name, paths)
+            name = f"{find_model_file(name, paths)}:{CLASS_NAME}"
+        require_place(name, paths)
+        require_class(name, paths, "torch.nn.Module")
     except RayfishError as error:
         return [Problem("training.model.custom_model", error.what, error.hint)]
     return []
@@ -102,7 +104,16 @@ def _key_problem(key: str, value: Any) -> Problem | None:
             f"did you mean {meant[0]}?" if meant else "rayfish config keys training lists them",
         )
     wrong = _wrong(option, value)
-    return Problem(where, f"is {value!r}, but {wrong}", option.doc) if wrong else None
+    return Problem(where, f"is {value!r}, but {wrong}", _example(where, option)) if wrong else None
+
+
+def _example(where: str, option: Option) -> str:
+    """A value that would do: the default, or one of the kind."""
+    examples = {"list[int]": "[256, 256]", "filters": "[[32, 8, 4], [64, 4, 2]]", "int": "64", "float": "0.1"}
+    default = str(option.default).lower() if isinstance(option.default, bool) else option.default
+    shown = default if default not in (None, "", {}, []) else examples.get(option.type)
+    shown = option.choices[0] if shown is None and option.choices else shown
+    return f"for example {where}={shown}" if shown is not None else option.doc
 
 
 def _wrong(option: Option, value: Any) -> str:
@@ -123,8 +134,8 @@ _TYPES = {
     "float": "a number",
     "bool": "true or false",
     "str": "a word",
-    "list[int]": "a list of whole numbers of 1 or more, such as [256, 256]",
-    "filters": "a list of [channels, kernel, stride], such as [[32, 8, 4], [64, 4, 2]]",
+    "list[int]": "a list of whole numbers of 1 or more",
+    "filters": "a list of [channels, kernel, stride]",
     "dict": "a group of keys",
 }
 
@@ -196,7 +207,7 @@ def _action_problems(space: gym.Space, algo_name: str) -> list[Problem]:
     where = "environment.env"
     if not isinstance(space, allowed):
         kinds = " or ".join(kind.__name__ for kind in allowed)
-        able = [name for name, others in ACTION_KINDS.items() if isinstance(space, others)]
+        able = [n for n, kinds in ACTION_KINDS.items() if isinstance(space, kinds) and n not in OFFLINE]
         hint = (
             f"use algo.name={able[0]}" + (f" (or {', '.join(able[1:])})" if able[1:] else "")
             if able
