@@ -46,3 +46,12 @@ def metrics_of(run: Path) -> list[dict[str, float]]:
 def info_of(run: Path) -> dict:
     """The run's `run.json`."""
     return json.loads((run / "run.json").read_text())
+
+
+def comparable(line: dict[str, float]) -> dict[str, float]:
+    """A line of metrics without what depends on the clock and the machine."""
+    return {
+        name: value
+        for name, value in line.items()
+        if not name.startswith(("time/", "system/")) and name != "rollout/env_steps_per_s"
+    }

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import ctypes
+import errno
 import os
 from pathlib import Path
+
+_CURRENT_FOLDER, _EXCHANGE = -100, 2  # AT_FDCWD and RENAME_EXCHANGE of Linux
 
 
 def atomic_write(path: str | Path, text: str) -> None:
@@ -26,6 +30,19 @@ def atomic_link(link: str | Path, target: str) -> None:
     beside.symlink_to(target)
     beside.replace(link)
     _sync_folder(link.parent)
+
+
+def exchange(a: Path, b: Path) -> None:
+    """Swaps two paths in one step where the system offers it, so that neither name is ever without a file."""
+    rename = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)
+    if rename is not None and rename(_CURRENT_FOLDER, bytes(a), _CURRENT_FOLDER, bytes(b), _EXCHANGE) == 0:
+        return
+    if rename is not None and ctypes.get_errno() not in (errno.EINVAL, errno.ENOSYS):
+        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()), str(b))
+    aside = b.with_name(f".aside-{b.name}-{os.getpid()}")
+    b.rename(aside)
+    a.rename(b)
+    aside.rename(a)
 
 
 def _sync_folder(folder: Path) -> None:

@@ -7,7 +7,7 @@ import time
 import pytest
 
 import rayfish
-from tests.helpers import info_of
+from tests.helpers import comparable, info_of
 
 pytestmark = pytest.mark.usefixtures("ray_session", "workdir")
 
@@ -88,7 +88,7 @@ def recorded(ray_session, tmp_path_factory):
     ("name", "env"),
     [("BC", "CartPole-v1"), ("MARWIL", "CartPole-v1"), ("CQL", "Pendulum-v1"), ("IQL", "Pendulum-v1")],
 )
-def test_offline_algorithms_learn_from_recorded_episodes(name, env, recorded, tmp_path):
+def test_offline_algorithms_learn_from_recorded_episodes_and_resume_exactly(name, env, recorded, tmp_path):
     folders = sorted({str(path.parent) for path in (recorded / env).rglob("*.parquet")})
     assert folders, "nothing was recorded"
     with rayfish.Trainer(
@@ -105,8 +105,10 @@ def test_offline_algorithms_learn_from_recorded_episodes(name, env, recorded, tm
         metrics = trainer.step()
         assert any(key.startswith("learn/default_policy/") for key in metrics), metrics
         checkpoint = trainer.save(tmp_path / "checkpoint")
-        trainer.restore(checkpoint)
+        expected = comparable(trainer.step())
+        assert trainer.restore(checkpoint) == []
         assert trainer.iteration == 1
+        assert comparable(trainer.step()) == expected
         agent = rayfish.load(checkpoint)
     assert trainer.info.action_space.contains(agent.act(trainer.info.observation_space.sample()))
 

@@ -138,7 +138,7 @@ def test_algorithm_that_is_not_there_names_the_closest(name, hint):
     [
         (["training.minibatch_size=9000"], "training.minibatch_size",
          "9000 does not fit into a train batch of 4096"),
-        (["training.gamma=1.5"], "training.gamma", "at most 1"),
+        (["training.gamma=1.5"], "training.gamma", "from 0 to 1"),
         (["rollouts.num_envs_per_env_runner=0"], "rollouts.num_envs_per_env_runner", "at least 1"),
         (["rollouts.rollout_fragment_length=300"], "rollouts.rollout_fragment_length",
          "64 environments x 300"),
@@ -157,8 +157,11 @@ def test_algorithm_that_is_not_there_names_the_closest(name, hint):
         (["multi_agent.mapping={x: a}", "multi_agent.policies_to_train=[b]"],
          "multi_agent.policies_to_train", "no policy 'b'"),
         (["resources.num_gpus=1", "learners.num_gpus_per_learner=0.5"], "resources.num_gpus", "asks for 1"),
-        (["debugging.deterministic=true", "debugging.seed=null"], "debugging.deterministic",
-         "debugging.seed"),
+        (["debugging.deterministic=true", "debugging.seed=null"], "debugging.seed", "nothing repeats"),
+        (["debugging.deterministic=true", "stop_conditions.time_total_s=60"],
+         "stop_conditions.time_total_s", "the clock ends the run"),
+        (["debugging.deterministic=true", "reporting.min_time_s_per_iteration=5"],
+         "reporting.min_time_s_per_iteration", "how long an iteration is"),
         (["rollouts.autotune=true"], "rollouts.autotune", "not in this version"),
     ],
 )  # fmt: skip
@@ -185,8 +188,9 @@ def test_unknown_replay_buffer_is_refused():
 
 
 def test_asynchronous_algorithm_is_refused_when_it_must_repeat():
-    found = problems("algo.name=IMPALA", "debugging.deterministic=true", name=None)
-    assert [p.key for p in found] == ["debugging.deterministic"]
+    problem = only("algo.name=IMPALA", "debugging.deterministic=true", name=None)
+    assert problem.key == "algo.name"
+    assert "IMPALA never repeats" in problem.what
 
 
 def test_value_that_must_be_set_is_reported(workdir):

@@ -143,7 +143,7 @@ def test_a_vector_is_made_when_rllib_asks_for_many_at_once(folder):
     from rayfish.algorithm.adapters import env_creator
 
     folder.write("grid.py", GOOD)
-    own = env_creator(EnvSpec("CartPole-v1", horizon=20))({"num_envs": 3})
+    own = env_creator(EnvSpec("CartPole-v1", horizon=20))({"num_envs": 3}).unwrapped
     assert (type(own).__name__, own.num_envs, own.max_episode_steps) == ("CartPoleVectorEnv", 3, 20)
     sync = env_creator(EnvSpec("grid:GridEnv", folder.paths))({"num_envs": 2, "size": 4})
     assert sync.reset(seed=1)[0].shape == (2, 4)

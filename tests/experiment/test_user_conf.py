@@ -117,7 +117,7 @@ def test_missing_file_and_folder_are_named(workdir):
 @pytest.mark.parametrize(
     ("text", "line"),
     [
-        ("environment:\n  env: [1, 2\nalgo:\n  name: PPO\n", "3"),
+        ("environment:\n  env: [1, 2\nalgo:\n  name: PPO\n", "2"),
         ("environment:\n  env: A-v0\n   horizon: 3\n", "3"),
         ("a: 1\nb: 'open\n", "2"),
         ("a: 1\na: 2\n", "2"),

@@ -144,7 +144,7 @@ def test_the_panel_shows_evaluation_lost_workers_and_the_end():
     text = printed(100, 40, line(1, **EVALUATED), line(2, **faults), ended="done", reason="goal reached")
     assert "231" in text
     assert "198.4 to 260.1" in text
-    assert "1 lost now, 2 restarted so far" in text
+    assert "1 worker lost now, 2 worker restarts" in text
     assert "done: goal reached" in text
 
 

@@ -213,7 +213,7 @@ def test_a_damaged_or_newer_policy_says_so(tmp_path):
     with pytest.raises(CheckpointError, match="layout 99"):
         load(tmp_path)
     file.write_text("{")
-    with pytest.raises(CheckpointError, match="cannot be read"):
+    with pytest.raises(CheckpointError, match="cut short or damaged"):
         load(tmp_path)
     file.write_text(json.dumps(data))
     (tmp_path / "policy" / "default_policy.safetensors").write_bytes(b"x")

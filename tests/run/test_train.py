@@ -134,7 +134,7 @@ def test_an_evaluation_with_a_mistyped_setting_is_refused():
 
 def test_warm_start_from_another_network_is_one_clear_error():
     first = train("stop_conditions.training_iteration=1")
-    with pytest.raises(rayfish.RayfishError, match="do not fit this model"):
+    with pytest.raises(rayfish.RayfishError, match="its network has fcnet_hiddens="):
         train(f"algo.checkpoint_path={first}", "training.model.fcnet_hiddens=[32]")
 
 
@@ -226,11 +226,13 @@ def test_an_episode_limit_cuts_endless_episodes():
     assert metrics_of(run)[0]["rollout/length_mean"] == 7.0
 
 
-def test_a_resume_cannot_change_the_network_and_leaves_the_run_as_it_was():
+def test_a_resume_cannot_change_network_or_environment_and_leaves_the_run_as_it_was():
     run = train("stop_conditions.training_iteration=1")
     before = (run / "config.yaml").read_text()
     with pytest.raises(rayfish.RayfishError, match=r"keeps its training\.model"):
         rayfish.train(None, "training.model.fcnet_hiddens=[8]", resume=run, plain=True)
+    with pytest.raises(rayfish.RayfishError, match=r"keeps its environment\.env: CartPole-v1, not Acrobot"):
+        rayfish.train(None, "environment.env=Acrobot-v1", resume=run, plain=True)
     assert (run / "config.yaml").read_text() == before
 
 
@@ -257,9 +259,10 @@ def test_an_env_that_always_dies_on_its_runner_is_a_failed_run(workdir):
         "            raise RuntimeError('the simulator burst')\n"
         "        return self.observation_space.sample(), 1.0, False, False, {}\n"
     )
-    with pytest.raises(RunFailed, match="keep dying"):
+    with pytest.raises(RunFailed, match=r"no environment step was made; runner 1 died last: .*burst"):
         train(
             "environment.env=bursts.py:Bursts",
+            "fault_tolerance.delay_between_env_runner_restarts_s=0.5",
             "rollouts.num_env_runners=1",
             "stop_conditions.training_iteration=2",
         )

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 import rayfish
+from tests.helpers import comparable
 from tests.run.test_train import SMALL
 
 pytestmark = pytest.mark.usefixtures("ray_session", "workdir")
@@ -73,16 +74,24 @@ REPLAY = (
 )
 
 
-@pytest.mark.parametrize(("preset", "settings"), [("cartpole", SMALL), ("cartpole-dqn", REPLAY)])
+@pytest.mark.parametrize(
+    ("preset", "settings"),
+    [
+        ("cartpole", (*SMALL, "debugging.deterministic=true")),
+        ("cartpole", (*SMALL, "rollouts.num_env_runners=2")),
+        ("cartpole-dqn", REPLAY),
+    ],
+    ids=["PPO", "PPO on two runners", "DQN"],
+)
 def test_two_trainers_with_the_same_seed_learn_the_same(preset, settings):
-    def weights():
+    def trained():
         with rayfish.Trainer(preset, *settings) as trainer:
-            trainer.step()
-            return trainer.get_weights(), trainer.step()["rollout/return_mean"]
+            lines = [comparable(trainer.step()) for _ in range(2)]
+            return lines, trainer.get_weights()
 
-    first, second = weights(), weights()
-    assert first[1] == second[1]
-    assert _equal(first[0], second[0])
+    (lines, weights), (lines_again, weights_again) = trained(), trained()
+    assert lines == lines_again
+    assert _equal(weights, weights_again)
 
 
 def test_a_broken_experiment_leaves_no_ray_and_no_folder_behind(workdir):

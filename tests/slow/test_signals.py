@@ -1,4 +1,4 @@
-"""A run killed without warning goes on from its last checkpoint."""
+"""Ctrl-C and SIGTERM, as a terminal, a colleague or a scheduler sends them."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ import os
 import signal
 import subprocess
 import time
-from itertools import pairwise
 from pathlib import Path
 
+import psutil
 import pytest
 
 from tests.helpers import RAYFISH, info_of, metrics_of, only_run, rayfish
@@ -16,20 +16,40 @@ from tests.helpers import RAYFISH, info_of, metrics_of, only_run, rayfish
 pytestmark = pytest.mark.slow
 
 WORDS = (
-    "train", "cartpole", "training.train_batch_size_per_learner=512", "training.minibatch_size=128",
-    "training.num_epochs=1", "rollouts.num_envs_per_env_runner=8", "training.model.fcnet_hiddens=[32]",
-    "checkpoint.checkpoint_frequency=2", "stop_conditions.training_iteration=400",
+    "train", "cartpole", "--ray-num-cpus", "4", "training.train_batch_size_per_learner=512",
+    "training.minibatch_size=128", "training.num_epochs=1", "rollouts.num_env_runners=1",
+    "rollouts.num_envs_per_env_runner=8", "training.model.fcnet_hiddens=[32]",
+    "checkpoint.checkpoint_frequency=2", "stop_conditions.training_iteration=4000",
     "stop_conditions.episode_reward_mean=null",
 )  # fmt: skip
 
+SLOW_ENV = """
+import time
+import gymnasium as gym
 
-def start(folder: Path) -> subprocess.Popen:
-    """The run as a process group of its own, so that killing it reaches what it started."""
+class Slow(gym.Env):
+    observation_space, action_space = gym.spaces.Box(-1, 1, (2,)), gym.spaces.Discrete(2)
+    steps = 0
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        return self.observation_space.low, {}
+
+    def step(self, action):
+        Slow.steps += 1
+        if Slow.steps > 2000:
+            time.sleep(1.0)
+        return self.observation_space.low, 1.0, Slow.steps % 20 == 0, False, {}
+"""
+
+
+def start(folder: Path, *words: str) -> subprocess.Popen:
     return subprocess.Popen(
-        [RAYFISH, *WORDS],
+        [RAYFISH, *WORDS, *words],
         cwd=folder,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
         start_new_session=True,
     )
 
@@ -37,37 +57,87 @@ def start(folder: Path) -> subprocess.Popen:
 def wait_for_checkpoint(folder: Path, number: int, timeout: float = 120) -> Path:
     deadline = time.monotonic() + timeout
     while time.monotonic() < deadline:
-        found = sorted(folder.glob("runs/*/*/checkpoints/[0-9]*/rayfish.json"))
-        if len(found) >= number:
+        if len(list(folder.glob("runs/*/*/checkpoints/[0-9]*/rayfish.json"))) >= number:
             return only_run(folder)
         time.sleep(0.1)
     raise AssertionError("no checkpoint in time")
 
 
-def test_a_killed_run_resumes_without_a_step_in_its_curve(tmp_path):
-    process = start(tmp_path)
-    run = wait_for_checkpoint(tmp_path, 3)
-    os.killpg(process.pid, signal.SIGKILL)
-    process.wait()
-    assert rayfish("runs", "list", cwd=tmp_path).stdout.count("lost") == 1
-    last = int((run / "checkpoints/last").resolve().name)
-    rayfish("train", "--resume", "last", f"stop_conditions.training_iteration={last + 5}", cwd=tmp_path)
-    lines = metrics_of(run)
-    assert [line["run/iteration"] for line in lines] == list(range(1, last + 6))
-    steps = [line["run/env_steps"] for line in lines]
-    assert all(500 <= b - a <= 600 for a, b in pairwise(steps))
-    assert info_of(run)["status"] == "done"
+def ended(process: subprocess.Popen, within: float) -> str:
+    """Its output, once it and all it started have gone."""
+    began, family = time.monotonic(), psutil.Process(process.pid).children(recursive=True)
+    output, _ = process.communicate(timeout=60)
+    assert time.monotonic() - began < within, output
+    _, alive = psutil.wait_procs(family, timeout=10)
+    assert not [p for p in alive if p.status() != psutil.STATUS_ZOMBIE], alive
+    return output
+
+
+def last_saved(run: Path) -> int:
+    return int((run / "checkpoints/last").resolve().name)
 
 
 def test_ctrl_c_finishes_the_iteration_saves_and_says_how_to_resume(tmp_path):
-    process = subprocess.Popen(
-        [RAYFISH, *WORDS], cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
-    )
+    process = start(tmp_path)
     run = wait_for_checkpoint(tmp_path, 1)
     process.send_signal(signal.SIGINT)
-    output, _ = process.communicate(timeout=60)
+    output = ended(process, 30)
     assert process.returncode == 130, output
     assert info_of(run)["status"] == "stopped"
-    iteration = metrics_of(run)[-1]["run/iteration"]
-    assert (run / "checkpoints/last").resolve().name == f"{iteration:06.0f}"
+    assert last_saved(run) == metrics_of(run)[-1]["run/iteration"]
     assert "--resume" in output
+
+
+def test_ctrl_c_twice_stops_at_once_and_breaks_nothing(tmp_path):
+    process = start(tmp_path)
+    run = wait_for_checkpoint(tmp_path, 1)
+    process.send_signal(signal.SIGINT)
+    time.sleep(0.05)
+    process.send_signal(signal.SIGINT)
+    output = ended(process, 15)
+    assert process.returncode == 130, output
+    assert "Traceback" not in output
+    assert info_of(run)["status"] == "stopped"
+    goal = f"stop_conditions.training_iteration={last_saved(run) + 2}"
+    rayfish("train", "--ray-num-cpus", "4", "--resume", "last", goal, cwd=tmp_path)
+    iterations = [line["run/iteration"] for line in metrics_of(run)]
+    assert iterations == list(range(1, len(iterations) + 1))
+
+
+def test_a_preempted_job_saves_although_all_its_processes_get_sigterm(tmp_path):
+    process = start(tmp_path)
+    run = wait_for_checkpoint(tmp_path, 1)
+    for one in [*psutil.Process(process.pid).children(recursive=True), psutil.Process(process.pid)]:
+        os.kill(one.pid, signal.SIGTERM)
+    output = ended(process, 20)
+    assert process.returncode not in (0, -signal.SIGTERM), output
+    assert info_of(run)["status"] == "stopped"
+    assert "SIGTERM" in info_of(run)["reason"]
+    assert last_saved(run) == metrics_of(run)[-1]["run/iteration"]
+    assert "--resume" in output
+
+
+def test_an_iteration_too_long_for_a_preempted_job_is_given_up(tmp_path):
+    (tmp_path / "slow.py").write_text(SLOW_ENV)
+    process = start(tmp_path, "environment.env=slow.py:Slow", "rollouts.num_env_runners=0")
+    run = wait_for_checkpoint(tmp_path, 1)
+    time.sleep(3)
+    process.send_signal(signal.SIGTERM)
+    output = ended(process, 20)
+    assert "Traceback" not in output
+    assert info_of(run)["status"] == "stopped"
+    assert "the iteration did not end within 12 s" in info_of(run)["reason"]
+    assert (run / "checkpoints/last").exists()
+
+
+def test_a_signal_before_the_first_iteration_ends_the_run_with_a_reason(tmp_path):
+    process = start(tmp_path)
+    deadline = time.monotonic() + 60
+    while not list(tmp_path.glob("runs/*/*/run.json")) and time.monotonic() < deadline:
+        time.sleep(0.02)
+    time.sleep(1.0)
+    process.send_signal(signal.SIGTERM)
+    output = ended(process, 20)
+    assert "Traceback" not in output
+    info = info_of(only_run(tmp_path))
+    assert (info["status"], info["reason"]) == ("stopped", "SIGTERM, before it began")

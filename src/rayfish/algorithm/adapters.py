@@ -5,14 +5,17 @@ An environment itself never needs Ray; what RLlib asks for on top of it is added
 
 from __future__ import annotations
 
+import multiprocessing
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import gymnasium as gym
 from ray.rllib.env.multi_agent_env import MultiAgentEnv
 
+from rayfish.envs import pulse
 from rayfish.envs.build import make, make_vector
+from rayfish.envs.guard import guarded
 from rayfish.envs.kinds import agents_and_spaces, is_parallel, is_rllib_multi_agent
 from rayfish.envs.spec import EnvSpec
 
@@ -23,14 +26,19 @@ _SET_UP: set[str] = set()
 
 
 def env_creator(
-    spec: EnvSpec, *, setup: Callable[[str], None] | None = None, role: str = "runner"
+    spec: EnvSpec,
+    *,
+    setup: Callable[[str], None] | None = None,
+    role: str = "runner",
+    patience: pulse.Patience | None = None,
 ) -> EnvCreator:
     """What to hand to `ray.tune.register_env`, or to `AlgorithmConfig.environment` as a callable.
 
     :param setup: called once in each process with the worker's name ("driver", "runner 2") before
         the first environment is made; a module-level function, so that it pickles
+    :param patience: how long a call into the environment may take on a worker
     """
-    return EnvCreator(spec, setup, role)
+    return EnvCreator(spec, setup, role, patience or pulse.Patience())
 
 
 @dataclass(frozen=True)
@@ -40,6 +48,7 @@ class EnvCreator:
     spec: EnvSpec
     setup: Callable[[str], None] | None = None
     role: str = "runner"
+    patience: pulse.Patience = field(default_factory=pulse.Patience)
 
     def __call__(self, context: Any) -> Any:
         """An environment for RLlib; a `VectorEnv` when RLlib asks for `num_envs` at once."""
@@ -47,11 +56,14 @@ class EnvCreator:
         if self.setup is not None and name not in _SET_UP:
             _SET_UP.add(name)
             self.setup(name)
+        # The driver is looked after by the run itself; a process that it forked is not.
+        if name != "driver" or multiprocessing.parent_process() is not None:
+            pulse.watch(self.patience)
         # In "vector_entry_point" mode RLlib hands over a plain dict with num_envs added to it.
         if not hasattr(context, "worker_index") and "num_envs" in context:
             config = {key: value for key, value in context.items() if key != "num_envs"}
-            return make_vector(self.spec, config, context["num_envs"])
-        return for_rllib(make(self.spec, context))
+            return guarded(make_vector(self.spec, config, context["num_envs"]), self.spec.name)
+        return guarded(for_rllib(make(self.spec, context)), self.spec.name)
 
 
 def worker_name(context: Any, role: str = "runner") -> str:

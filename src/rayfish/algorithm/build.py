@@ -20,10 +20,13 @@ import numpy as np
 
 from rayfish.algorithm.adapters import env_creator
 from rayfish.algorithm.callbacks import EpisodeReport
+from rayfish.algorithm.contradictions import ASYNCHRONOUS
 from rayfish.algorithm.module import module_spec
 from rayfish.algorithm.normalise import NormalizeObservations
+from rayfish.algorithm.recorded import RecordedData
 from rayfish.algorithm.signatures import keys_for
 from rayfish.envs.build import EnvInfo, env_config_of, from_experiment
+from rayfish.envs.pulse import Patience
 from rayfish.errors import ConfigError, Problem
 from rayfish.experiment.imports import load_object, use_paths
 from rayfish.experiment.sections import METHODS, OFFLINE
@@ -35,6 +38,9 @@ if TYPE_CHECKING:
     from rayfish.experiment import Experiment
 
 DEFAULT_POLICY = "default_policy"
+STEPS_PER_ITERATION = 250
+"""Of algorithms whose iterations RLlib measures in seconds: SAC and TQC."""
+
 _EVALUATION = "-evaluation"
 
 # Keys whose value RLlib wants as a class or function: given as import paths in the experiment.
@@ -95,6 +101,7 @@ def build_config(
     _evaluation(config, experiment)
     _exploration(config, experiment, name)
     _targets(config, info, name)
+    _iterations(config, experiment, name)
     _callbacks(config, experiment)
     _modules(config, experiment, info, name)
     if name in OFFLINE:
@@ -102,6 +109,8 @@ def build_config(
         config.environment(
             observation_space=info.observation_spaces[agent], action_space=info.action_spaces[agent]
         )
+        if experiment.get("offline_data.offline_data_class") is None:
+            config.offline_data(offline_data_class=RecordedData)
     config.debugging(log_sys_usage=False, log_level=_rllib_level(experiment))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -159,11 +168,10 @@ def _environment(
 
     # A name of its own: two trainers in one process must not make each other's environments.
     name = f"rayfish-{secrets.token_hex(4)}"
-    register_env(name, env_creator(from_experiment(experiment), setup=worker_setup))
+    common: dict[str, Any] = {"setup": worker_setup, "patience": Patience.of(experiment)}
+    register_env(name, env_creator(from_experiment(experiment), **common))
     evaluation = from_experiment(experiment, evaluation=True)
-    register_env(
-        f"{name}{_EVALUATION}", env_creator(evaluation, setup=worker_setup, role="evaluation runner")
-    )
+    register_env(f"{name}{_EVALUATION}", env_creator(evaluation, role="evaluation runner", **common))
     config.environment(env=name, env_config=env_config_of(experiment), disable_env_checking=True)
 
 
@@ -227,6 +235,19 @@ def _targets(config: AlgorithmConfig, info: EnvInfo, name: str) -> None:
     sizes = [getattr(space, "n", None) for space in info.action_spaces.values()]
     if name == "SAC" and all(sizes) and config.target_entropy in (None, "auto"):
         config.training(target_entropy=0.89 * math.log(max(size for size in sizes if size)))
+
+
+def _iterations(config: AlgorithmConfig, experiment: Experiment, name: str) -> None:
+    """An iteration is a number of steps, not of seconds: only then can a run be repeated or resumed exactly.
+
+    RLlib's SAC and TQC fill at least a second, so that the same seed trains differently on a busy machine.
+    """
+    if name in ASYNCHRONOUS or experiment.get("reporting.min_time_s_per_iteration") is not None:
+        return
+    timed = config.min_time_s_per_iteration is not None and name not in OFFLINE
+    config.reporting(min_time_s_per_iteration=None)
+    if timed and experiment.get("reporting.min_sample_timesteps_per_iteration") is None:
+        config.reporting(min_sample_timesteps_per_iteration=STEPS_PER_ITERATION)
 
 
 def _callbacks(config: AlgorithmConfig, experiment: Experiment) -> None:

@@ -8,10 +8,14 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
 from ray.rllib.callbacks.callbacks import RLlibCallback
+from ray.rllib.utils.debug import update_global_seed_if_necessary
+
+from rayfish.envs import pulse
 
 REPORT = "rayfish"
 _CONNECTORS = ("env_to_module_connector", "module_to_env_connector")
@@ -35,6 +39,28 @@ class EpisodeReport(RLlibCallback):
         if evaluator is not None and runner is not None:
             evaluator.set_state(runner.get_state(components=_CONNECTORS))
 
+    def on_sample_end(self, **kwargs: Any) -> None:
+        """A rollout is complete: environments that were made anew in it did not do so for ever."""
+        pulse.rollout_done()
+
+    def on_env_runners_recreated(
+        self, *, algorithm: Any, env_runner_group: Any, env_runner_indices: Sequence[int], **kwargs: Any
+    ) -> None:
+        """New seeds for runners that were restarted: with their old ones they would begin it all again."""
+        base = algorithm.config.seed
+        if base is None:
+            return
+        seeds = {
+            index: int(np.random.SeedSequence([base, index, algorithm.iteration + 1]).generate_state(1)[0])
+            for index in env_runner_indices
+        }
+        env_runner_group.foreach_env_runner(
+            partial(_reseed, seeds=seeds),
+            remote_worker_ids=list(env_runner_indices),
+            local_env_runner=False,
+            timeout_seconds=algorithm.config.env_runner_restore_timeout_s,
+        )
+
     def on_episode_end(
         self,
         *,
@@ -56,6 +82,12 @@ class EpisodeReport(RLlibCallback):
             log(("policy_returns", policy), total)
         for name, value in _env_metrics(episode):
             log(("env", name), value)
+
+
+def _reseed(runner: Any, seeds: dict[int, int]) -> None:
+    """On a restarted runner, before its first reset."""
+    runner._seed = seeds[runner.worker_index] % 2**31
+    update_global_seed_if_necessary(framework="torch", seed=runner._seed)
 
 
 def _policy_returns(chunks: Sequence[Any]) -> dict[str, float]:

@@ -7,11 +7,20 @@ from typing import TYPE_CHECKING, Any
 
 from rayfish.algorithm.signatures import default_of, keys_for
 from rayfish.errors import Problem, did_you_mean
+from rayfish.experiment.sections import OFFLINE
 
 if TYPE_CHECKING:
     from rayfish.experiment import Experiment
 
 ASYNCHRONOUS = ("APPO", "IMPALA")
+_FIRST_COME = "it learns from whichever runner answers first"
+INEXACT = {
+    "APPO": _FIRST_COME,
+    "IMPALA": _FIRST_COME,
+    "DreamerV3": "its actor draws random numbers in an order of its own",
+}
+"""Algorithms that never repeat bit for bit, and why."""
+
 BUFFERS = ("EpisodeReplayBuffer", "PrioritizedEpisodeReplayBuffer")
 
 _BUFFER_KEYS = (
@@ -37,7 +46,6 @@ _AT_LEAST: dict[str, float] = {
     "training.train_batch_size_per_learner": 1,
     "training.gamma": 0,
     "training.lambda_": 0,
-    "training.lr": 0,
     "checkpoint.checkpoint_frequency": 0,
     "checkpoint.num_to_keep": 1,
     "evaluation.evaluation_interval": 1,
@@ -50,7 +58,7 @@ _AT_MOST: dict[str, float] = {"training.gamma": 1, "training.lambda_": 1}
 
 def contradictions(experiment: Experiment, algo: str) -> Iterator[Problem]:
     """Every contradiction in an experiment whose keys and types were checked before."""
-    yield from _ranges(experiment)
+    yield from _ranges(experiment, algo)
     for check in _CHECKS:
         yield from check(experiment, algo)
 
@@ -66,17 +74,26 @@ def _number(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
-def _ranges(experiment: Experiment) -> Iterator[Problem]:
+def _ranges(experiment: Experiment, algo: str) -> Iterator[Problem]:
     for dotted, least in _AT_LEAST.items():
+        value, most = experiment.get(dotted), _AT_MOST.get(dotted)
+        if _number(value) and (value < least or (most is not None and value > most)):
+            allowed = f"at least {least:g}" if most is None else f"from {least:g} to {most:g}"
+            yield _out_of_range(experiment, dotted, algo, allowed, least)
+    for key in ("lr", *_RATES):
+        dotted = f"training.{key}"
         value = experiment.get(dotted)
-        if not _number(value):
-            continue
-        most = _AT_MOST.get(dotted)
-        where = experiment.origin(dotted)
-        if value < least:
-            yield Problem(dotted, f"is {value}, but must be at least {least}", f"set {dotted}={least}", where)
-        elif most is not None and value > most:
-            yield Problem(dotted, f"is {value}, but must be at most {most}", f"set {dotted}={most}", where)
+        if _number(value) and value <= 0:
+            yield _out_of_range(experiment, dotted, algo, "above 0", 0.001)
+
+
+def _out_of_range(experiment: Experiment, dotted: str, algo: str, allowed: str, fallback: float) -> Problem:
+    """A number beyond its bounds; what RLlib takes by default is the best example of one within."""
+    section, _, key = dotted.partition(".")
+    usual = default_of(section, key, algo)
+    usual = usual if _number(usual) and usual > 0 else fallback
+    what = f"is {experiment.get(dotted)}, but must be {allowed}"
+    return Problem(dotted, what, f"for example {dotted}={usual}", experiment.origin(dotted))
 
 
 def _recurrent_replay(experiment: Experiment, algo: str) -> Iterator[Problem]:
@@ -188,7 +205,8 @@ def _exploration(experiment: Experiment, algo: str) -> Iterator[Problem]:
 
 def _only(experiment: Experiment, key: str, known: tuple[str, ...]) -> Iterator[Problem]:
     """Keys of an inner section that nothing would read."""
-    for word in experiment.get(key) or {}:
+    section = experiment.get(key)
+    for word in section if isinstance(section, dict) else ():
         if word not in known:
             meant = did_you_mean(word, known)
             hint = f"did you mean {key}.{meant[0]}?" if meant else f"one of: {', '.join(known)}"
@@ -227,12 +245,32 @@ def _deterministic(experiment: Experiment, algo: str) -> Iterator[Problem]:
     key = "debugging.deterministic"
     if experiment.get(key) is not True:
         return
-    where = experiment.origin(key)
-    if algo in ASYNCHRONOUS:
-        what = f"{algo} learns from whichever runner answers first, which never repeats"
-        yield Problem(key, what, "use PPO, or debugging.deterministic=false", where)
+    for other, what, hint in _unrepeatable(experiment, algo):
+        where = experiment.origin(other)
+        yield Problem(other, f"{what}, and {key}=true", f"{hint}, or {key}=false", where)
+
+
+def _unrepeatable(experiment: Experiment, algo: str) -> Iterator[tuple[str, str, str]]:
+    """The settings that no seed makes repeatable: key, why, what to do."""
+    if algo in INEXACT:
+        yield "algo.name", f"{algo} never repeats: {INEXACT[algo]}", "use PPO, DQN or SAC"
     if experiment.get("debugging.seed") is None:
-        yield Problem(key, "without debugging.seed nothing repeats", "set debugging.seed=2000", where)
+        yield "debugging.seed", "without a seed nothing repeats", "set debugging.seed=2000"
+    if experiment.get("stop_conditions.time_total_s") is not None:
+        hint = "stop by stop_conditions.timesteps_total or training_iteration"
+        yield "stop_conditions.time_total_s", "the clock ends the run at another step each time", hint
+    if experiment.get("reporting.min_time_s_per_iteration"):
+        hint = "set reporting.min_sample_timesteps_per_iteration in its place"
+        yield "reporting.min_time_s_per_iteration", "the clock decides how long an iteration is", hint
+    if experiment.get("evaluation.evaluation_parallel_to_training"):
+        hint = "set evaluation.evaluation_parallel_to_training=false"
+        yield "evaluation.evaluation_parallel_to_training", "two threads take turns by chance", hint
+    if experiment.get("learners.num_learners") and experiment.get("learners.num_gpus_per_learner"):
+        hint = "set learners.num_learners=0, which keeps the one GPU"
+        yield "learners.num_learners", "remote learners choose GPU kernels by themselves", hint
+    if algo in OFFLINE and experiment.get("learners.num_learners"):
+        hint = "set learners.num_learners=0"
+        yield "learners.num_learners", "remote learners read recorded data as it comes", hint
 
 
 def _not_yet(experiment: Experiment, _: str) -> Iterator[Problem]:

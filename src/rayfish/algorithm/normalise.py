@@ -123,6 +123,22 @@ class NormalizeObservations(ConnectorV2):
             self._base = _copy(self._total)
             self._reports = {}
 
+    def whole_state(self) -> dict[str, Any]:
+        """All of it, with the parts the sums were made of: adding them up anew must round alike."""
+        return {
+            "runner": self._runner,
+            "total": _copy(self._total),
+            "own": _copy(self._own),
+            "base": _copy(self._base),
+            "reports": {runner: _copy(report) for runner, report in self._reports.items()},
+        }
+
+    def set_whole_state(self, state: dict[str, Any]) -> None:
+        """Puts back what `whole_state` gave."""
+        self._runner = state["runner"]
+        self._total, self._own, self._base = (_copy(state[part]) for part in ("total", "own", "base"))
+        self._reports = {runner: _copy(report) for runner, report in state["reports"].items()}
+
     def merge_states(self, states: list[dict[str, Any]]) -> dict[str, Any]:
         """Adds up what every runner has seen (each counted once, however often it reports)."""
         for state in states:

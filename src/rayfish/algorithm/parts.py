@@ -72,8 +72,21 @@ def restore(algorithm: Algorithm, tree: Path) -> None:
     if algorithm.env_runner_group is None:
         # RLlib's own method syncs env runners afterwards, which learners from recorded data lack.
         Checkpointable.restore_from_path(algorithm, path)
-    else:
-        algorithm.restore_from_path(path)
+        return
+    algorithm.restore_from_path(path)
+    for group in (algorithm.env_runner_group, algorithm.eval_env_runner_group):
+        if group is not None:
+            # RLlib leaves remote runners with the weights they were built with.
+            group.foreach_env_runner(_forget_weights)
+            group.sync_weights(
+                from_worker_or_learner_group=algorithm.learner_group,
+                inference_only=True,
+                timeout_seconds=None,
+            )
+
+
+def _forget_weights(runner: Any) -> None:
+    runner._weights_seq_no = -1  # older than any: the next weights are taken
 
 
 def load_normaliser(algorithm: Algorithm, tree: Path) -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import traceback
 import warnings
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import gymnasium as gym
@@ -26,6 +27,7 @@ from rayfish.envs.kinds import (
 from rayfish.envs.limits import limit_steps
 from rayfish.envs.resolve import resolve
 from rayfish.envs.spec import EnvConfig, EnvSpec, env_config_of, from_experiment
+from rayfish.envs.state import find_way
 from rayfish.errors import EnvironmentFault, Problem, RayfishError
 from rayfish.experiment.imports import user_frame
 
@@ -141,7 +143,8 @@ def _described(experiment: Experiment, found: list[Problem], *, evaluation: bool
         try:
             info = info_of(env, spec.name)
             _probe(env, spec.name)
-            return info
+            saved_by, why = find_way(env, dict(info.action_spaces))
+            return replace(info, saved_by=saved_by, not_saved=why)
         finally:
             env.close()
     except RayfishError as error:

@@ -9,6 +9,10 @@ import inspect
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import gymnasium as gym
+import numpy as np
+
+from rayfish.envs import values
 from rayfish.envs.kinds import DEFAULT_AGENT, agents_and_spaces, is_multi_agent, is_parallel
 from rayfish.envs.play import ALL
 from rayfish.envs.values import legal_sample
@@ -21,6 +25,10 @@ _AGENTS = "return dictionaries keyed by agent"
 
 class ContractBroken(EnvironmentFault):
     """reset or step is not what Gymnasium or PettingZoo call so; nothing further can be looked at."""
+
+
+class ValueBroken(ContractBroken):
+    """reset or step gives a value that no training can use: another shape than declared, or NaN."""
 
 
 def reset(env: Any) -> dict[Any, Any]:
@@ -80,10 +88,69 @@ def step(env: Any) -> dict[Any, Any]:
         raise ContractBroken(
             f"the info that step() returns is a {type(result[4]).__name__}, not a dict", _STEP
         )
-    if not is_multi_agent(env):
-        return {DEFAULT_AGENT: result[0]}
-    _by_agent(result, inner)
-    return dict(result[0])
+    if is_multi_agent(env):
+        _by_agent(result, inner)
+        return dict(result[0])
+    _usable(env, (observation, result))
+    return {DEFAULT_AGENT: result[0]}
+
+
+def _usable(env: Any, seen: tuple[Any, Any]) -> None:
+    """Whether what training will see of reset and step can be learnt from.
+
+    Bounds, and number types that can be cast, are left to `rayfish env check`: they spoil nothing at once.
+
+    :param seen: what the innermost environment gave; taken where no wrapper changes it
+    :raises ValueBroken: another shape or structure than the space has, or a number that is none
+    """
+    if _changes_values(env):
+        observation, _ = env.reset(seed=0)
+        result = env.step(legal_sample(env.action_space, observation))
+    else:
+        observation, result = seen
+    for place, value in (("reset()", observation), ("step()", result[0])):
+        stored = _as_stored(value, env.observation_space)
+        for what, hint in values.faults(stored, env.observation_space, "observation"):
+            raise ValueBroken(f"{place} does not keep to its observation space: {what}", hint)
+    reward = result[1]
+    try:
+        finite = np.size(reward) == 1 and bool(np.all(np.isfinite(reward)))
+    except (TypeError, ValueError):
+        finite = False
+    if not finite:
+        shown = f"{reward!r}"[:60]
+        raise ValueBroken(
+            f"the reward that step() returns is {shown}", "return a plain finite number: float(reward)"
+        )
+
+
+def _changes_values(env: Any) -> bool:
+    """Whether a wrapper stands between the innermost environment and training that may change values."""
+    layer = env
+    while isinstance(layer, gym.Wrapper):
+        if type(layer).__name__ not in ("TimeLimit", "OrderEnforcing", "PassiveEnvChecker"):
+            return True
+        layer = layer.env
+    return False
+
+
+def _as_stored(value: Any, space: gym.Space[Any]) -> Any:
+    """An observation as the sampling loop will hold it: cast to the space's type, its bounds forgiven."""
+    if isinstance(space, gym.spaces.Dict) and isinstance(value, Mapping):
+        return {
+            key: _as_stored(part, space[key]) if key in space.spaces else part for key, part in value.items()
+        }
+    if isinstance(space, gym.spaces.Tuple) and isinstance(value, tuple) and len(value) == len(space.spaces):
+        return tuple(_as_stored(part, inner) for part, inner in zip(value, space.spaces, strict=True))
+    if not isinstance(space, gym.spaces.Box):
+        return value
+    try:
+        array = np.asarray(value)
+        if array.shape != space.shape or not np.issubdtype(array.dtype, np.number):
+            return array
+        return np.clip(array.astype(space.dtype), space.low, space.high)
+    except (TypeError, ValueError):
+        return value
 
 
 def _by_agent(result: tuple[Any, ...], inner: Any) -> None:

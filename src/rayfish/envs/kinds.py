@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import gymnasium as gym
+import numpy as np
 
 from rayfish.errors import EnvironmentFault
 
@@ -26,6 +27,8 @@ class EnvInfo:
     :param max_episode_steps: the limit that applies, None when there is none that we can see
     :param render_modes: what its metadata offers
     :param class_name: the innermost class
+    :param saved_by: how a running one can be saved (`envs.state`): get_state, pickle or fresh
+    :param not_saved: why it can only be begun afresh
     """
 
     name: str
@@ -37,6 +40,8 @@ class EnvInfo:
     render_modes: tuple[str, ...] = ()
     class_name: str = ""
     metadata: Mapping[str, Any] = field(default_factory=dict)
+    saved_by: str = "fresh"
+    not_saved: str = ""
 
     @property
     def multi_agent(self) -> bool:
@@ -132,6 +137,21 @@ def in_short(space: gym.Space[Any]) -> str:
     if isinstance(space, gym.spaces.Tuple):
         return "Tuple(" + ", ".join(in_short(inner) for inner in space.spaces) + ")"
     return str(space)
+
+
+def alike(one: gym.Space[Any], other: gym.Space[Any]) -> bool:
+    """Whether one network fits both spaces: the same kind and sizes; bounds and number types may differ."""
+    if type(one) is not type(other):
+        return False
+    if isinstance(one, gym.spaces.Dict):
+        return one.spaces.keys() == other.spaces.keys() and all(alike(one[k], other[k]) for k in one.spaces)
+    if isinstance(one, gym.spaces.Tuple):
+        return len(one.spaces) == len(other.spaces) and all(map(alike, one.spaces, other.spaces))
+    if isinstance(one, gym.spaces.Discrete):
+        return bool(one.n == other.n)
+    if isinstance(one, gym.spaces.MultiDiscrete):
+        return bool(np.array_equal(one.nvec, other.nvec))
+    return one.shape == other.shape
 
 
 def max_steps(env: Any) -> int | None:

@@ -51,6 +51,7 @@ _RLLIB_RUNNER_PREFIXES = (
     "num_env_steps_sampled",
     "num_module_steps_sampled",
     "num_episodes",
+    "num_env_step_failures",
     "num_healthy_workers",
     "num_remote_worker_restarts",
     "episode_return_m",  # mean, min, max

@@ -68,9 +68,9 @@ class Console:
         """Say what is going on before the first iteration."""
         self._view.status = message
 
-    def saved(self, path: Path) -> None:
-        """Say that a checkpoint was written."""
-        self._view.saved = Path(path).name
+    def saved(self, checkpoint: str) -> None:
+        """Say that a checkpoint was written, and how large it is."""
+        self._view.saved = checkpoint
 
     def finish(self, status: str, reason: str) -> None:
         """Show the end of the run (`done`, `stopped` or `failed`) and what can be done now."""
@@ -172,6 +172,12 @@ class PlainConsole(Console):
         super().status(message)
         self._print(message)
 
+    def saved(self, checkpoint: str) -> None:
+        """Print that a checkpoint was written."""
+        super().saved(checkpoint)
+        self.close()
+        self._print(f"checkpoint {checkpoint}")
+
     def finish(self, status: str, reason: str) -> None:
         """Print the last line, the end of the run and what can be done now."""
         super().finish(status, reason)
@@ -217,7 +223,8 @@ def plain_line(view: View) -> str:
         low, high = text.number(m[names.EVAL_CI_LOW]), text.number(m[names.EVAL_CI_HIGH])
         parts.append(f"evaluation {text.number(m[names.EVAL_RETURN_MEAN])} [{low}, {high}]")
     if m.get(names.WORKERS_LOST):
-        parts.append(f"{text.count(m[names.WORKERS_LOST])} workers lost")
+        parts.append(text.counted(m[names.WORKERS_LOST], "worker") + " lost")
+    parts += [text.counted(m[name], what) for name, what in names.RESTARTS.items() if m.get(name)]
     return "  ".join(parts)
 
 

@@ -14,6 +14,8 @@ ENV_STEPS = "run/env_steps"
 EPISODES = "run/episodes"
 WORKERS_LOST = "run/workers_lost"
 WORKER_RESTARTS = "run/worker_restarts"
+LEARNER_RESTARTS = "run/learner_restarts"
+ENV_RESTARTS = "run/env_restarts"
 
 RETURN_MEAN = "rollout/return_mean"
 RETURN_MIN = "rollout/return_min"
@@ -41,8 +43,15 @@ PROCESS_RAM = "system/process_ram_gb"
 GPU = "system/gpu"
 GPU_MEMORY = "system/gpu_memory"
 
+RESTARTS = {
+    WORKER_RESTARTS: "worker restart",
+    LEARNER_RESTARTS: "learner restart",
+    ENV_RESTARTS: "environment restart",
+}
+"""What was lost and brought back, as it is called when it is counted."""
+
 SHARES = (ENV_SHARE, INFERENCE_SHARE, LEARN_SHARE, SYNC_SHARE, EVAL_SHARE)
-COUNTERS = (ITERATION, ENV_STEPS, EPISODES, TIME_TOTAL)
+COUNTERS = (ITERATION, ENV_STEPS, EPISODES, TIME_TOTAL, WORKER_RESTARTS, LEARNER_RESTARTS, ENV_RESTARTS)
 
 
 @dataclass(frozen=True)
@@ -59,7 +68,13 @@ TABLE: tuple[Metric, ...] = (
     Metric(ENV_STEPS, "steps", "Environment steps sampled for training since the run began."),
     Metric(EPISODES, "episodes", "Training episodes finished since the run began."),
     Metric(WORKERS_LOST, "workers", "Env runners that are down at this moment."),
-    Metric(WORKER_RESTARTS, "restarts", "Env runners restarted since this session began."),
+    Metric(WORKER_RESTARTS, "restarts", "Env runners restarted since the run began."),
+    Metric(
+        LEARNER_RESTARTS, "restarts", "Times the run went back to a checkpoint because a remote learner died."
+    ),
+    Metric(
+        ENV_RESTARTS, "restarts", "Times environments were made anew (restart_failed_sub_environments only)."
+    ),
     Metric(RETURN_MEAN, "reward", "Mean return of the last 100 finished episodes, over all env runners."),
     Metric(RETURN_MIN, "reward", "Lowest return among the last 100 finished episodes."),
     Metric(RETURN_MAX, "reward", "Highest return among the last 100 finished episodes."),

@@ -153,10 +153,11 @@ def _facts(view: View, height: int) -> RenderableType:
         table.add_row("machine", Text("   ".join(machine), style=LABEL))
     if view.evaluation:
         table.add_row("evaluation", _evaluation(view.evaluation))
-    lost, restarts = int(m.get(names.WORKERS_LOST, 0)), int(m.get(names.WORKER_RESTARTS, 0))
-    if lost or restarts:
-        workers = f"{lost} lost now, {restarts} restarted so far"
-        table.add_row("workers", Text(workers, style="bold red" if lost else "yellow"))
+    lost = int(m.get(names.WORKERS_LOST, 0))
+    losses = [text.counted(lost, "worker") + " lost now"] if lost else []
+    losses += [text.counted(m[name], what) for name, what in names.RESTARTS.items() if m.get(name)]
+    if losses:
+        table.add_row("faults", Text(", ".join(losses), style="bold red" if lost else "yellow"))
     if view.saved and height >= 16:
         table.add_row("checkpoint", view.saved)
     if view.folder is not None:

@@ -10,6 +10,11 @@ def count(value: float) -> str:
     return f"{int(value):,}"
 
 
+def counted(value: float, what: str) -> str:
+    """A number of things: `1 worker`, `2 workers`."""
+    return f"{count(value)} {what}" + ("" if value == 1 else "s")
+
+
 def number(value: float) -> str:
     """A measured number with about four figures: 312.4, 0.01234, 1,204,000."""
     if not math.isfinite(value):
@@ -43,6 +48,14 @@ def duration(seconds: float) -> str:
     hours, rest = divmod(seconds, 3600)
     minutes, left = divmod(rest, 60)
     return f"{hours}:{minutes:02d}:{left:02d}" if hours else f"{minutes}:{left:02d}"
+
+
+def size(count: float) -> str:
+    """A number of bytes: 340 kB, 1.2 MB, 15 GB."""
+    for unit, name in ((1e9, "GB"), (1e6, "MB")):
+        if count >= unit:
+            return f"{count / unit:.2g} {name}" if count < 10 * unit else f"{count / unit:.0f} {name}"
+    return f"{count / 1e3:.0f} kB"
 
 
 def percent(share: float) -> str:

@@ -1,12 +1,15 @@
 """Checkpoints: written whole or not at all, self-contained, with versions.
 
     checkpoints/000020/
-      rayfish.json    layout, versions, counters, what the metrics need to go on
+      rayfish.json    layout, versions, counters, what the metrics need to go on, every file's checksum
       config.yaml     the experiment that made it
       algorithm/      RLlib's own tree: weights, optimizers, connectors, counters
+      processes/      what RLlib leaves out, one file per process (see algorithm/snapshot.py)
+      replay.lz4      the replay buffer, of algorithms that have one
       policy/         the policy alone, readable without Ray (see run/policy.py)
 
-A checkpoint is built in a hidden folder beside its place, synced to disk, then renamed.
+A checkpoint is built in a hidden folder beside its place, synced to disk, then renamed; one that
+goes is renamed first, then removed. So a folder with a number for a name is always whole.
 """
 
 from __future__ import annotations
@@ -16,38 +19,53 @@ import os
 import platform
 import shutil
 import time
+import zlib
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import rayfish
+from rayfish.algorithm.contradictions import INEXACT
+from rayfish.envs.kinds import in_short
 from rayfish.errors import CheckpointError, RayfishError
-from rayfish.run.directory import atomic_link
+from rayfish.files import atomic_link, exchange
+from rayfish.metrics import text
 
 if TYPE_CHECKING:
     from rayfish.run.trainer import Trainer
 
-LAYOUT = 1
+LAYOUT = 2
+REPLAY = "replay.lz4"
+_HEADER = "rayfish.json"
+_DRAFTS = (".writing-", ".dropping-")
 _PACKAGES = ("ray", "torch", "gymnasium", "numpy")
 
 
-def write(folder: Path, trainer: Trainer) -> Path:
-    """Writes the trainer's state as the checkpoint `folder`; an older one there is replaced."""
+def write(
+    folder: Path, trainer: Trainer, best: dict[str, Any] | None = None, *, to_play: bool = False
+) -> Path:
+    """Writes the trainer's state as the checkpoint `folder`; an older one there is replaced.
+
+    :param best: the run's best checkpoint so far, to be known again after a resume
+    :param to_play: the policy alone, which no training can go on from
+    """
     from safetensors import SafetensorError
 
-    from rayfish.run.policy import save_policy
+    from rayfish.algorithm.generators import undisturbed
 
     folder.parent.mkdir(parents=True, exist_ok=True)
     draft = folder.parent / f".writing-{folder.name}-{os.getpid()}"
     shutil.rmtree(draft, ignore_errors=True)
     try:
         draft.mkdir()
-        trainer.algorithm.save_to_path(str((draft / "algorithm").resolve()))
-        save_policy(draft / "policy", **trainer.policy_parts())
-        trainer.experiment.save(draft / "config.yaml")
-        (draft / "rayfish.json").write_text(json.dumps(_header(trainer), indent=2) + "\n", encoding="utf-8")
+        with undisturbed():  # saving must not change what is saved
+            _fill(draft, trainer, best, to_play=to_play)
         _sync(draft)
-        _replace(folder, draft)
+        if folder.exists():
+            exchange(draft, folder)
+        else:
+            draft.rename(folder)
+        _sync_one(folder.parent)
     except (OSError, SafetensorError) as error:
         raise CheckpointError(
             f"the checkpoint {folder} could not be written: {error}; earlier checkpoints are untouched",
@@ -58,18 +76,34 @@ def write(folder: Path, trainer: Trainer) -> Path:
     return folder
 
 
-def _replace(folder: Path, draft: Path) -> None:
-    """Puts `draft` in place; an older checkpoint of that name is good until the moment it is replaced."""
-    old = folder.parent / f".old-{folder.name}-{os.getpid()}"
-    if folder.exists():
-        folder.rename(old)
-    draft.rename(folder)
-    shutil.rmtree(old, ignore_errors=True)
+def _fill(draft: Path, trainer: Trainer, best: dict[str, Any] | None, *, to_play: bool) -> None:
+    from rayfish.run.policy import save_policy
+
+    if not to_play:
+        _fill_training(draft, trainer)
+    save_policy(draft / "policy", **trainer.policy_parts())
+    trainer.experiment.save(draft / "config.yaml")
+    header = _header(trainer) | {"best": best, "files": _checksums(draft)}
+    (draft / _HEADER).write_text(json.dumps(header, indent=2) + "\n", encoding="utf-8")
+
+
+def _fill_training(draft: Path, trainer: Trainer) -> None:
+    """What training goes on from."""
+    from rayfish.algorithm import snapshot
+
+    # First of all: where environments cannot be saved it makes the runners begin new episodes.
+    parts = snapshot.take(trainer.algorithm, way=trainer.info.saved_by, salt=trainer.iteration)
+    (draft / "processes").mkdir()
+    for name, state in parts.items():
+        (draft / "processes" / f"{name}.lz4").write_bytes(state)
+    trainer.algorithm.save_to_path(str((draft / "algorithm").resolve()))
+    if trainer.experiment.get("checkpoint.replay_buffer", True):
+        snapshot.save_replay(trainer.algorithm, draft / REPLAY)
 
 
 def read_header(folder: Path) -> dict[str, Any]:
     """A checkpoint's `rayfish.json`, checked to be readable by this installation."""
-    path = folder / "rayfish.json"
+    path = folder / _HEADER
     try:
         header = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
@@ -77,10 +111,18 @@ def read_header(folder: Path) -> dict[str, Any]:
             f"{folder} is not a Rayfish checkpoint: it has no rayfish.json",
             "rayfish runs list shows the runs here; name a run or a folder under its checkpoints/",
         ) from None
+    except json.JSONDecodeError as error:
+        raise CheckpointError(
+            f"{path} is cut short or damaged at line {error.lineno}", "use an earlier checkpoint of the run"
+        ) from error
     except (OSError, ValueError) as error:
         raise CheckpointError(
             f"{path} cannot be read: {error}", "use an earlier checkpoint of the run"
         ) from error
+    if not isinstance(header, dict):
+        raise CheckpointError(
+            f"{path} is damaged: it holds a {type(header).__name__}", "use an earlier checkpoint of the run"
+        )
     if header.get("layout", 0) > LAYOUT:
         raise CheckpointError(
             f"{folder} was made with Rayfish {header['versions']['rayfish']} (layout {header['layout']}); "
@@ -100,6 +142,76 @@ def require_same_ray(folder: Path, header: dict[str, Any]) -> None:
         )
 
 
+def require_whole(folder: Path, header: dict[str, Any]) -> None:
+    """Every file of a checkpoint is there and reads as it was written.
+
+    :raises CheckpointError: it was cut short or changed since
+    """
+    for name, (size, checksum) in header.get("files", {}).items():
+        path = folder / name
+        try:
+            wrong = path.stat().st_size != size or _checksum(path) != checksum
+        except FileNotFoundError:
+            wrong = name != REPLAY  # a replay buffer goes when a later checkpoint has one
+        if wrong:
+            raise CheckpointError(
+                f"{folder} is damaged: {name} is not as it was written",
+                "use an earlier checkpoint of the run",
+            )
+
+
+def require_fitting(folder: Path, header: dict[str, Any], trainer: Trainer) -> None:
+    """A checkpoint continues the algorithm and the environment that it was made with.
+
+    :raises CheckpointError: it was made with others, or with another Ray
+    """
+    require_same_ray(folder, header)
+    wanted = {"algo": "algo.name", "env": "environment.env"}
+    for what, key in wanted.items():
+        made, here = header[what], trainer.experiment.get(key)
+        if made != here:
+            raise CheckpointError(
+                f"{folder} was made with {key}={made}; you have {key}={here}",
+                f"set {key}={made} to continue it, or start from its weights with algo.checkpoint_path",
+            )
+    for agent, made in header.get("spaces", {}).items():
+        here = _spaces(trainer).get(agent)
+        if here != made:
+            raise CheckpointError(
+                f"{folder} was made with other spaces of {header['env']}: {_differing(made, here)}",
+                "give the env_config of that run, or train anew",
+            )
+
+
+def restore(folder: Path, trainer: Trainer) -> list[str]:
+    """Puts a checkpoint into the trainer's freshly built algorithm; gives what could not be exact."""
+    from rayfish.algorithm import parts, snapshot
+
+    parts.restore(trainer.algorithm, folder / "algorithm")
+    if not (folder / "processes").is_dir():
+        return ["this checkpoint is of an older Rayfish: episodes begin anew and random numbers differ"]
+    notes = []
+    if (folder / REPLAY).is_file():
+        snapshot.load_replay(trainer.algorithm, folder / REPLAY)
+    elif snapshot.replay_buffer(trainer.algorithm):
+        notes.append("this checkpoint has no replay buffer: it is filled anew")
+    states = {path.stem: path.read_bytes() for path in (folder / "processes").iterdir()}
+    missing = snapshot.put(trainer.algorithm, states)
+    algo = trainer.experiment.get("algo.name")
+    if algo in INEXACT:
+        notes.append(f"{algo} goes on with its counters and schedules, but not bit for bit: {INEXACT[algo]}")
+    if missing:
+        notes.append(f"this checkpoint knows no {', '.join(missing)}: new episodes there")
+    return notes
+
+
+def in_words(folder: Path) -> str:
+    """A checkpoint's name and size: `000020: 13 MB, of which the replay buffer 11 MB`."""
+    sizes = {name: size for name, (size, _) in read_header(folder)["files"].items()}
+    replay = f", of which the replay buffer {text.size(sizes[REPLAY])}" if REPLAY in sizes else ""
+    return f"{folder.name}: {text.size(sum(sizes.values()))}{replay}"
+
+
 def _header(trainer: Trainer) -> dict[str, Any]:
     versions = {"rayfish": rayfish.__version__, "python": platform.python_version()}
     for package in _PACKAGES:
@@ -112,6 +224,7 @@ def _header(trainer: Trainer) -> dict[str, Any]:
         "versions": versions,
         "algo": trainer.experiment.get("algo.name"),
         "env": trainer.experiment.get("environment.env"),
+        "spaces": _spaces(trainer),
         "written": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
         "iteration": trainer.iteration,
         "metrics": trainer.metrics,
@@ -122,11 +235,45 @@ def _header(trainer: Trainer) -> dict[str, Any]:
 def _sync(folder: Path) -> None:
     """Everything below `folder` on disk before its name becomes valid."""
     for path in [*folder.rglob("*"), folder]:
-        handle = os.open(path, os.O_RDONLY)
-        try:
-            os.fsync(handle)
-        finally:
-            os.close(handle)
+        _sync_one(path)
+
+
+def _sync_one(path: Path) -> None:
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def _spaces(trainer: Trainer) -> dict[str, list[str]]:
+    info = trainer.info
+    return {
+        str(agent): [in_short(info.observation_spaces[agent]), in_short(info.action_spaces[agent])]
+        for agent in info.agents
+    }
+
+
+def _differing(made: list[str], here: list[str] | None) -> str:
+    if here is None:
+        return "it had other agents"
+    what = "observations" if made[0] != here[0] else "actions"
+    index = 0 if what == "observations" else 1
+    return f"{what} {made[index]} then, {here[index]} now"
+
+
+def _checksums(folder: Path) -> dict[str, tuple[int, int]]:
+    files = sorted(path for path in folder.rglob("*") if path.is_file())
+    return {str(path.relative_to(folder)): (path.stat().st_size, _checksum(path)) for path in files}
+
+
+def _checksum(path: Path) -> int:
+    """CRC-32: finds what a broken disk or an interrupted copy did."""
+    value = 0
+    with path.open("rb") as file:
+        while block := file.read(2**20):
+            value = zlib.crc32(block, value)
+    return value
 
 
 class Checkpoints:
@@ -152,13 +299,13 @@ class Checkpoints:
 
     def save(self, trainer: Trainer) -> Path:
         """Writes a checkpoint of this iteration, moves the links, drops what is not kept."""
-        path = write(self.folder / f"{trainer.iteration:06d}", trainer)
-        self.last = path
-        atomic_link(self.folder / "last", path.name)
-        score = trainer.metrics.get(self.metric)
-        if score is not None and (self.best is None or self.sign * score >= self.sign * self.best["value"]):
-            self.best = {"metric": self.metric, "value": score, "checkpoint": path.name}
-            atomic_link(self.folder / "best", path.name)
+        path = self.folder / f"{trainer.iteration:06d}"
+        best, score = self.best, trainer.metrics.get(self.metric)
+        if score is not None and (best is None or self.sign * score >= self.sign * best["value"]):
+            best = {"metric": self.metric, "value": score, "checkpoint": path.name}
+        write(path, trainer, best)
+        self.best, self.last = best, path
+        self._link()
         self._prune()
         return path
 
@@ -166,31 +313,77 @@ class Checkpoints:
         """Whether this iteration has its checkpoint already."""
         return self.last is not None and self.last.name == f"{iteration:06d}"
 
-    def newest(self) -> Path | None:
-        """The last complete checkpoint, whatever became of the link to it."""
-        complete = [path for path in self._numbered() if (path / "rayfish.json").is_file()]
-        return complete[-1] if complete else None
+    def newest(self) -> tuple[Path | None, list[str]]:
+        """The last whole checkpoint, whatever became of the link to it, and what is wrong with later ones."""
+        damaged: list[str] = []
+        for path in reversed(self._numbered()):
+            try:
+                require_whole(path, read_header(path))
+                return path, damaged
+            except CheckpointError as error:
+                damaged.append(error.what)
+        if damaged:
+            raise CheckpointError(
+                f"no checkpoint of this run can be read: {damaged[0]}",
+                "start a new run with the same config.yaml: rayfish train -f RUN/config.yaml",
+            )
+        return None, []
 
-    def recall(self, last: Path, best: dict[str, Any] | None) -> None:
+    def require_continuable(self) -> None:
+        """Before anything is started: there is a checkpoint that can be read here, or none at all.
+
+        :raises CheckpointError: all are damaged, or the last was made with another Ray
+        """
+        path, _ = self.newest()
+        if path is not None:
+            require_same_ray(path, read_header(path))
+
+    def recall(self, last: Path) -> None:
         """Takes up the state of an earlier session; a best by another metric means nothing here."""
-        self.last = last
-        self.best = best if best and best.get("metric") == self.metric else None
+        self.last, best = last, read_header(last).get("best")
+        known = best and best.get("metric") == self.metric and (self.folder / best["checkpoint"]).is_dir()
+        self.best = best if known else None
+        self._link()
 
     def drop_after(self, iteration: int) -> None:
-        """Removes checkpoints of iterations that a resumed run is about to do again."""
+        """Removes checkpoints of iterations that are about to be done again, and unfinished drafts."""
         for path in self._numbered():
             if int(path.name) > iteration:
+                _drop(path)
+        for path in self.folder.glob(".*"):
+            if path.name.startswith(_DRAFTS):
                 shutil.rmtree(path, ignore_errors=True)
+
+    def _link(self) -> None:
+        if self.last is not None:
+            atomic_link(self.folder / "last", self.last.name)
+        if self.best is not None:
+            atomic_link(self.folder / "best", self.best["checkpoint"])
+        elif not (self.folder / "best").exists():
+            (self.folder / "best").unlink(missing_ok=True)
 
     def _numbered(self) -> list[Path]:
         return sorted(p for p in self.folder.glob("[0-9]*") if p.is_dir() and p.name.isdigit())
 
     def _prune(self) -> None:
+        """Checkpoints beyond `num_to_keep`, and replay buffers that no resume will ask for."""
+        protected = {self.best["checkpoint"]} if self.best else set()
+        if self.last is not None:
+            protected.add(self.last.name)
+        for path in self._numbered():
+            if path.name not in protected:
+                (path / REPLAY).unlink(missing_ok=True)
         if not self.keep:
             return
         if int(self.keep) < 1:
             raise RayfishError(f"checkpoint.num_to_keep is {self.keep}", "use 1 or more, or null to keep all")
-        protected = {self.best["checkpoint"]} if self.best else set()
         for path in self._numbered()[: -int(self.keep)]:
             if path.name not in protected:
-                shutil.rmtree(path, ignore_errors=True)
+                _drop(path)
+
+
+def _drop(path: Path) -> None:
+    """Removes a checkpoint in one step, as far as anyone who looks for it can see."""
+    gone = path.parent / f".dropping-{path.name}-{os.getpid()}"
+    path.rename(gone)
+    shutil.rmtree(gone, ignore_errors=True)

@@ -11,16 +11,19 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import platform
 import secrets
 import shlex
+import shutil
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any
 
 from rayfish.errors import CheckpointError, RayfishError, RunNotFound, did_you_mean
 from rayfish.files import atomic_link, atomic_write
@@ -56,6 +59,7 @@ class RunDirectory:
         self.path = path
         self.data = data
         self._written = 0.0
+        self._held: IO[str] | None = None
 
     @classmethod
     def create(
@@ -79,17 +83,22 @@ class RunDirectory:
         run_id = secrets.token_hex(3)
         stamp = datetime.now().strftime("%Y%m%d-%H%M%S")
         path = _new_folder(Path(root), _safe(name), f"{stamp}-{run_id}")
-        (path / "checkpoints").mkdir()
-        experiment.save(path / "config.yaml")
-        overrides = list(experiment.overrides)
-        atomic_write(
-            path / "overrides.yaml", "".join(f"- {json.dumps(word)}\n" for word in overrides) or "[]\n"
-        )
         text = command if isinstance(command, str) else shlex.join(command)
-        atomic_write(path / "command.txt", text + "\n")
-        atomic_write(path / "provenance.json", _json(provenance.collect()))
+        words = "".join(f"- {json.dumps(word)}\n" for word in experiment.overrides) or "[]\n"
         run = cls(path, {})
-        run.update(
+        with _whole_or_not_at_all(path):
+            (path / "checkpoints").mkdir()
+            experiment.save(path / "config.yaml")
+            atomic_write(path / "overrides.yaml", words)
+            atomic_write(path / "command.txt", text + "\n")
+            atomic_write(path / "provenance.json", _json(provenance.collect()))
+            run._first_entry(experiment, run_id, name)
+        return run
+
+    def _first_entry(self, experiment: Experiment, run_id: str, name: str) -> None:
+        """Lock the folder for this process and write `run.json` for the first time."""
+        self._lock()
+        self.update(
             layout=LAYOUT,
             id=run_id,
             name=name,
@@ -103,7 +112,6 @@ class RunDirectory:
             runner=None,
             process=_this_process(),
         )
-        return run
 
     @classmethod
     def open(cls, path: str | Path) -> RunDirectory:
@@ -113,8 +121,13 @@ class RunDirectory:
             data = json.loads((path / "run.json").read_text(encoding="utf-8"))
         except FileNotFoundError:
             raise RunNotFound(f"{path} is not a run: it has no run.json", "rayfish runs list") from None
-        except (json.JSONDecodeError, NotADirectoryError) as error:
-            raise RunNotFound(f"{path / 'run.json'} cannot be read: {error}", "rayfish runs list") from None
+        except ValueError as error:
+            line = f" at line {error.lineno}" if isinstance(error, json.JSONDecodeError) else ""
+            raise _damaged(path, f"is cut short or damaged{line}") from None
+        except OSError as error:
+            raise _damaged(path, f"cannot be read: {error.strerror}") from None
+        if not isinstance(data, dict):
+            raise _damaged(path, f"is damaged: it holds a {type(data).__name__}, not keys and values")
         if data.get("layout", 0) > LAYOUT:
             raise RayfishError(
                 f"the run {path} has layout {data['layout']}, this Rayfish reads layouts up to {LAYOUT}",
@@ -204,6 +217,9 @@ class RunDirectory:
     def finish(self, status: str, reason: str) -> None:
         """Write the end of the run: `done`, `stopped` or `failed`, and why."""
         self.update(status=status, reason=reason, times={"ended": _now()})
+        if self._held is not None:
+            self._held.close()
+            self._held = None
 
     def continued(self, experiment: Experiment) -> None:
         """Notes what a resume changed: the experiment as it is now, and the words that were added."""
@@ -214,7 +230,7 @@ class RunDirectory:
             atomic_write(self.path / "command.txt", f"{old}{words}\n")
 
     def require_idle(self) -> None:
-        """Refuses a run that another process is training."""
+        """Refuses a run that another process is training; from now on others are refused this one."""
         # Another machine's process cannot be seen from here, but run.json is young while it trains.
         age = time.time() - (self.path / "run.json").stat().st_mtime
         here = (self.data.get("process") or {}).get("host") == platform.node()
@@ -224,6 +240,30 @@ class RunDirectory:
                 f"the run {self.path} is in training: process {process.get('pid')} on {process.get('host')}",
                 "wait for it, or stop it with Ctrl-C (SIGINT) there; then resume",
             )
+        self._lock()
+
+    def _lock(self) -> None:
+        """Hold the folder for this process: run.json alone cannot tell two that begin at once.
+
+        The lock goes with the process, however that ends.
+        """
+        try:
+            held = (self.path / ".lock").open("w", encoding="utf-8")
+        except OSError as error:
+            raise RayfishError(
+                f"the run folder {self.path} cannot be written: {error.strerror}",
+                "copy it to a place you may write, and resume it there",
+            ) from None
+        try:
+            fcntl.lockf(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except (BlockingIOError, PermissionError):
+            held.close()
+            raise RayfishError(
+                f"another process is about to train the run {self.path}", "wait for it, then resume"
+            ) from None
+        except OSError:  # a file system without locks
+            pass
+        self._held = held
 
     def checkpoint_path(self, iteration: int) -> Path:
         """Where the checkpoint of an iteration lies."""
@@ -260,6 +300,13 @@ def find_run(text: str | Path, root: str | Path = DEFAULT_ROOT) -> Path:
         inside = _runs_at(path, "*/run.json")
         if inside:
             return inside[0].path
+        for file in path.glob("*/run.json"):  # each of them is damaged
+            return file.parent
+        if path.is_dir() and ("/" in str(text) or not list_runs(root)):
+            raise RunNotFound(
+                f"{text} is neither a run nor a checkpoint: it has no run.json and no rayfish.json",
+                "rayfish runs list shows the runs here; name one, or a folder under its checkpoints/",
+            )
     word = str(text)
     runs = list_runs(root)
     if word == "last" and runs:
@@ -344,6 +391,33 @@ def _not_found(word: str, root: str | Path, runs: Sequence[RunDirectory]) -> Run
 def _few(words: Sequence[str], most: int = 4) -> str:
     more = f" and {len(words) - most} more" if len(words) > most else ""
     return ", ".join(words[:most]) + more
+
+
+def _damaged(path: Path, why: str) -> RunNotFound:
+    file = path / "run.json"
+    kept = [entry.name for entry in sorted((path / "checkpoints").glob("[0-9]*"))]
+    hint = "rayfish runs list shows the others"
+    if kept:
+        hint = f"its checkpoints are kept: rayfish evaluate {path}/checkpoints/{kept[-1]}"
+    return RunNotFound(f"{file} {why}", hint)
+
+
+@contextmanager
+def _whole_or_not_at_all(path: Path) -> Iterator[None]:
+    """Leaves no half-made run folder behind, and tells a full disk in plain words."""
+    try:
+        yield
+    except BaseException as error:
+        shutil.rmtree(path, ignore_errors=True)
+        for parent in (path.parent, path.parent.parent):  # made for this run alone, when empty
+            with suppress(OSError):
+                parent.rmdir()
+        if isinstance(error, OSError):
+            raise RayfishError(
+                f"the run folder {path} cannot be written: {error.strerror or error}",
+                "free space there, or set runtime.local_dir to a folder on another disk",
+            ) from error
+        raise
 
 
 def _new_folder(root: Path, name: str, base: str) -> Path:

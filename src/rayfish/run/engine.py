@@ -6,19 +6,31 @@ running; one that Rayfish started is shut down by Rayfish.
 
 from __future__ import annotations
 
+import atexit
 import logging
 import os
+import re
+import select
+import signal
+import socket
 import sys
+import threading
+import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+import psutil
 
 from rayfish.errors import RayfishError
 
 if TYPE_CHECKING:
     from rayfish.envs.build import EnvInfo
+
+_PROCESSES = {"gcs_server": "Ray's head", "raylet": "Ray's node manager"}
+_ASK_EVERY_S, _SILENCE_S, _FAREWELL_S = 3.0, 30.0, 5.0
 
 
 @dataclass(frozen=True)
@@ -102,14 +114,177 @@ def running_ray(options: RayOptions, paths: Sequence[str] = ()) -> Iterator[Any]
             "_temp_dir": options.temp_dir,
         }
     try:
-        ray.init(**{key: value for key, value in arguments.items() if value is not None})
+        with _deaf_to_sigterm():
+            ray.init(**{key: value for key, value in arguments.items() if value is not None})
     except (ConnectionError, RuntimeError, ValueError, OSError) as error:
         where = f"the cluster at {options.address}" if options.address else "a local Ray"
         raise RayfishError(f"{where} did not start or answer: {error}", "rayfish doctor") from error
     try:
         yield ray
     finally:
-        ray.shutdown()
+        if Lifeline().lost():
+            _let_go(ray)
+        else:
+            ray.shutdown()
+
+
+@contextmanager
+def _deaf_to_sigterm() -> Iterator[None]:
+    """A local Ray started in the block never hears SIGTERM; it ends with this process, or when told.
+
+    A job that is preempted gets SIGTERM in all its processes. Were Ray to end there and then, the
+    run could no longer save its checkpoint.
+    """
+    from ray._private import worker
+
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    handler = signal.getsignal(signal.SIGTERM)
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})  # children inherit it
+    try:
+        yield
+    finally:
+        if callable(handler):
+            signal.signal(signal.SIGTERM, handler)  # Ray has put its own there
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
+    node = worker._global_node
+    if node is not None and node.head:
+        end = node.kill_all_processes
+
+        def end_now(check_alive: bool = True, allow_graceful: bool = False, wait: bool = False) -> None:
+            family = _descendants(_local_processes())
+            end(check_alive=check_alive, allow_graceful=False, wait=wait)
+            for process in family:  # some notice their parent's end only after ten seconds
+                with suppress(psutil.Error):
+                    process.kill()
+
+        node.kill_all_processes = end_now  # asking with SIGTERM first would wait for nothing
+
+
+class Lifeline:
+    """Whether the Ray this process uses is still there; asked again and again while a run lasts."""
+
+    def __init__(self) -> None:
+        self._silent_since: float | None = None
+        self._asked = 0.0
+        self._handles: dict[int, int] = {}
+
+    def wait(self, seconds: float) -> None:
+        """Sleeps for so long, or until a process of the local Ray ends."""
+        for process in _local_processes():
+            if process.pid not in self._handles and hasattr(os, "pidfd_open"):
+                with suppress(OSError):
+                    self._handles[process.pid] = os.pidfd_open(process.pid)
+        ended, _, _ = select.select(list(self._handles.values()), [], [], seconds)
+        for pid, handle in list(self._handles.items()):
+            if handle in ended:
+                os.close(self._handles.pop(pid))
+
+    def lost(self) -> str:
+        """What has gone of Ray, in one sentence; "" while it is there."""
+        node = getattr(sys.modules.get("ray._private.worker"), "_global_node", None)
+        if node is None:
+            return ""
+        for kind, what in _PROCESSES.items():
+            for started in node.all_processes.get(kind, ()):
+                status = started.process.poll()
+                if status is not None:
+                    return f"{what} ({kind}, process {started.process.pid}) {_ended(status)}"
+        return "" if node.head else self._cluster_lost(str(node.gcs_address))
+
+    def _cluster_lost(self, address: str) -> str:
+        """A cluster's head may move or be restarted: it has some time before it counts as lost."""
+        now = time.monotonic()
+        if now - self._asked >= _ASK_EVERY_S:
+            self._asked = now
+            self._silent_since = None if _answers(address) else (self._silent_since or now)
+        if self._silent_since is None or now - self._silent_since < _SILENCE_S:
+            return ""
+        return f"the Ray cluster at {address} has not answered for {_SILENCE_S:g} s"
+
+
+def _local_processes() -> list[Any]:
+    node = getattr(sys.modules.get("ray._private.worker"), "_global_node", None)
+    if node is None:
+        return []
+    processes = [started.process for kind in _PROCESSES for started in node.all_processes.get(kind, ())]
+    return [process for process in processes if process.poll() is None]
+
+
+def _descendants(processes: list[Any]) -> list[psutil.Process]:
+    found: list[psutil.Process] = []
+    for process in processes:
+        with suppress(psutil.Error):
+            found += psutil.Process(process.pid).children(recursive=True)
+    return found
+
+
+def end_local_ray() -> None:
+    """Ends the processes of a Ray that this process started, without asking them."""
+    node = getattr(sys.modules.get("ray._private.worker"), "_global_node", None)
+    if node is not None and node.head:
+        node.kill_all_processes(check_alive=False, allow_graceful=False)
+
+
+def memory_of_killed(pid: int) -> str:
+    """The memory of a worker that Ray ended because this machine ran low on it; "" for any other.
+
+    Ray writes that into its node's log only; on another machine it cannot be seen from here.
+    """
+    node = getattr(sys.modules.get("ray._private.worker"), "_global_node", None)
+    if node is None:
+        return ""
+    log = Path(node.get_logs_dir_path()) / "raylet.out"
+    try:
+        text = log.read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return ""
+    found = re.search(rf"Selected to kill:.*\bpid={pid}, actual memory used=([\d.]+\w+)", text)
+    return found[1] if found else ""
+
+
+def _answers(address: str) -> bool:
+    host, _, port = address.rpartition(":")
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), timeout=3.0).close()
+    except (OSError, ValueError):
+        return False
+    return True
+
+
+def _ended(status: int) -> str:
+    if status >= 0:
+        return f"ended with exit code {status}"
+    name = signal.Signals(-status).name
+    return f"was killed ({name})" + (
+        ": by hand, or by the system when memory runs out" if status == -9 else ""
+    )
+
+
+def _let_go(ray: Any) -> None:
+    """Ends a Ray that is broken already; its own farewell waits for answers that never come."""
+    from ray._private import worker
+
+    end_local_ray()
+    atexit.unregister(worker.shutdown)
+    farewell = threading.Thread(target=ray.shutdown, daemon=True)
+    farewell.start()
+    farewell.join(_FAREWELL_S)
+
+
+@contextmanager
+def repeatable_kernels() -> Iterator[None]:
+    """While entered, torch takes no kernel whose result varies; what has no other fails by its name."""
+    import torch
+
+    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+    before = torch.are_deterministic_algorithms_enabled()
+    torch.use_deterministic_algorithms(True)
+    try:
+        yield
+    finally:
+        torch.use_deterministic_algorithms(before)
 
 
 def use_fitting_threads(info: EnvInfo) -> None:

@@ -17,7 +17,7 @@ from typing import Any
 
 from rayfish.algorithm import signatures
 from rayfish.envs import build as envs
-from rayfish.envs.kinds import is_multi_agent
+from rayfish.envs.kinds import alike, in_short, is_multi_agent
 from rayfish.errors import ConfigError, RayfishError
 from rayfish.experiment import Experiment
 from rayfish.metrics.stats import bootstrap_ci
@@ -76,7 +76,8 @@ def evaluate(
     if episodes is None and steps is None:
         episodes = 20
     if (episodes is not None and episodes < 1) or (steps is not None and steps < 1):
-        raise RayfishError(f"episodes={episodes}, steps={steps}: nothing to play", "ask for at least 1")
+        asked = f"{episodes} episodes" if episodes is not None else f"{steps} steps"
+        raise RayfishError(f"{asked} were asked for: nothing to play", "ask for at least 1")
     begun = time.perf_counter()
     with explained(experiment), _one_thread():
         played = _play(
@@ -148,6 +149,7 @@ def _play(
         envs.from_experiment(experiment, evaluation=True), envs.env_config_of(experiment, evaluation=True)
     )
     episode = _multi_episode if is_multi_agent(env) else _single_episode
+    _require_spaces(agent, env, str(experiment.get("environment.env")))
     returns: list[float] = []
     lengths: list[int] = []
     totals: dict[str, float] = {}
@@ -166,6 +168,21 @@ def _play(
     finally:
         env.close()
     return returns, lengths, {policy: value / len(returns) for policy, value in totals.items()}
+
+
+def _require_spaces(agent: Agent, env: Any, name: str) -> None:
+    """Refuses an environment whose observations or actions the policy was not trained on."""
+    if is_multi_agent(env) or len(agent.policies) != 1:
+        return
+    for what, trained, here in (
+        ("observations", agent.observation_space, env.observation_space),
+        ("actions", agent.action_space, env.action_space),
+    ):
+        if trained is not None and not alike(trained, here):
+            raise RayfishError(
+                f"the policy was trained on the {what} {in_short(trained)}; {name} has {in_short(here)}",
+                "evaluate it on the environment it was trained on, or with the env_config it had there",
+            )
 
 
 def _single_episode(agent: Agent, env: Any, seed: int, explore: bool) -> tuple[float, int, dict[str, float]]:

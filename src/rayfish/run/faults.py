@@ -2,91 +2,175 @@
 
 from __future__ import annotations
 
+import errno
 import logging
 import re
+import signal
 import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rayfish.errors import RayfishError, RunFailed
+from rayfish.envs.guard import NOTE
+from rayfish.envs.pulse import is_library
+from rayfish.errors import CheckpointError, RayfishError, RunFailed
+from rayfish.run import watch
 
 if TYPE_CHECKING:
     from rayfish.experiment import Experiment
-    from rayfish.run.trainer import Trainer
 
 _FRAME = re.compile(r'File "(?P<file>[^"]+)", line (?P<line>\d+), in (?P<name>\S+)')
-_LIBRARY = ("site-packages", "dist-packages", "/lib/python3", "<frozen", "<string>")
-IDLE_ITERATIONS = 10
+_TRACEBACK = "Traceback (most recent call last):"
+_OWN_ERROR = re.compile(r"^rayfish\.errors\.\w+: ")
+_NEXT_STEP = "next step: "
+_OUT_OF_MEMORY = re.compile(r"\bMemoryError\b|OutOfMemory|out of memory|low on memory|Cannot allocate memory")
+LESS_MEMORY = (
+    "lower rollouts.num_env_runners, rollouts.num_envs_per_env_runner or "
+    "training.train_batch_size_per_learner, or use a machine with more memory"
+)
 _logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Reason:
+    """Why something ended: what happened, in one line, and the next step."""
+
+    what: str
+    hint: str = ""
 
 
 @contextmanager
 def explained(experiment: Experiment) -> Iterator[None]:
     """Turns whatever the engine raises inside the block into a `RunFailed` that names the culprit.
 
-    The full traceback goes to the log (and to the screen with `--debug`).
+    The full traceback goes to the log (and to the screen with `--debug`). Inside the block the run
+    is watched: it is also left when nothing gets on, or when Ray is gone.
     """
     try:
-        yield
+        with watch.working():
+            yield
     except (RayfishError, KeyboardInterrupt):
         raise
     except Exception as error:
         _logger.error("what stopped the run", exc_info=error)
-        raise RunFailed(*explain(error, str(experiment.get("environment.env")))) from error
+        reason = explain(error, str(experiment.get("environment.env")))
+        raise RunFailed(reason.what, reason.hint) from error
+
+
+@contextmanager
+def writing(folder: Path) -> Iterator[None]:
+    """Turns what goes wrong with the run's own files inside the block into a `RunFailed`."""
+    try:
+        yield
+    except (OSError, CheckpointError) as error:
+        if not (folder / "run.json").is_file():
+            _logger.error("what stopped the run", exc_info=error)
+            what = f"the run folder {folder} was removed while the run was training"
+            raise RunFailed(what, "start the run again; what was removed cannot be resumed") from error
+        if not isinstance(error, OSError):
+            raise
+        _logger.error("what stopped the run", exc_info=error)
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            what = f"the disk is full: {folder} cannot be written ({error.strerror})"
+            hint = f"free space, then rayfish train --resume {folder}"
+        else:
+            what, hint = f"{folder} cannot be written: {error}", f"then rayfish train --resume {folder}"
+        raise RunFailed(what, hint) from error
 
 
 def ending(error: BaseException) -> tuple[str, str]:
     """Status and reason of a run that an exception ended."""
     if isinstance(error, KeyboardInterrupt):
         return "stopped", "stopped at once"
+    if isinstance(error, SystemExit) and error.code == signal.SIGTERM:  # while Ray starts it has its way
+        return "stopped", "SIGTERM, before it began"
     return "failed", error.what if isinstance(error, RayfishError) else f"{type(error).__name__}: {error}"
 
 
-def require_progress(trainer: Trainer, *, last: bool) -> None:
-    """Ends a run whose env runners do nothing but die; RLlib would restart them for ever.
-
-    :param last: the run is over anyway: then it must have made at least one step
-    """
-    metrics = trainer.metrics
-    steps = metrics.get("run/env_steps", 0)
-    lost = metrics.get("run/workers_lost", 0) + metrics.get("run/worker_restarts", 0)
-    trainer.idle = trainer.idle + 1 if steps == trainer.steps_before else 0
-    trainer.steps_before = steps
-    if lost and (trainer.idle >= IDLE_ITERATIONS or (last and not steps)):
-        raise RunFailed(
-            f"no environment step was made in the last {trainer.idle} iterations: env runners keep dying",
-            "what they died of is in log.txt; rayfish env check "
-            f"{trainer.experiment.get('environment.env')} tries the environment by itself",
-        )
-
-
-def explain(error: BaseException, env: str) -> tuple[str, str]:
+def explain(error: BaseException, env: str) -> Reason:
     """What happened and the next step, for an exception out of the engine."""
-    culprit = user_frame(error)
-    text = root_message(error)
-    if culprit is None:
-        return f"training stopped: {text}", "the traceback is in the run's log.txt, or on screen with --debug"
-    file, line, name = culprit
-    where = f"{Path(file).name}:{line} in {name}"
-    hint = f"mend {file}:{line}"
-    if name in ("step", "reset", "__init__", "render"):
-        hint += f"; rayfish env check {env} tries the environment by itself"
-    return f"{text} ({where})", hint
+    ours = next((cause for cause in reversed(chain(error)) if isinstance(cause, RayfishError)), None)
+    if ours is not None:
+        return Reason(ours.what, ours.hint)
+    notes = [note for cause in chain(error) for note in getattr(cause, "__notes__", ())]
+    return _reason(root_message(error), user_frame(error), notes, env)
+
+
+def explain_text(text: str, env: str) -> Reason | None:
+    """The same for a traceback that a worker logged; None when `text` holds none."""
+    if _TRACEBACK not in text:
+        return None
+    # Of chained exceptions the one that began it is printed first.
+    section = text.partition(_TRACEBACK)[2].lstrip("\n").splitlines()
+    after = next((i for i, line in enumerate(section) if line and not line.startswith(" ")), len(section))
+    frames = [(m["file"], int(m["line"]), m["name"]) for m in _FRAME.finditer("\n".join(section[:after]))]
+    message: list[str] = []
+    for line in section[after:]:
+        if not line.strip():
+            break
+        message.append(line.strip())
+    if not message:
+        return None
+    if _OWN_ERROR.match(message[0]):
+        hint = next((line.removeprefix(_NEXT_STEP) for line in message if line.startswith(_NEXT_STEP)), "")
+        return Reason(_OWN_ERROR.sub("", message[0]), hint)
+    notes = [line for line in message if line.startswith(NOTE)]
+    said = " ".join(line for line in message if line not in notes)
+    return _reason(said, _last_of_user(frames), notes, env)
+
+
+def explain_exit(text: str) -> Reason:
+    """Why a process ended, from what Ray says of it."""
+    if _OUT_OF_MEMORY.search(text.partition("Some common causes")[0]):
+        return Reason("the machine ran out of memory, and Ray ended it", LESS_MEMORY)
+    code = re.search(r"exits? with an exit code (\d+)", text)
+    if code:
+        return Reason(f"its process ended by itself with exit code {code[1]}")
+    # Ray has seen no more than a closed connection.
+    return Reason(
+        "its process was killed or crashed (by hand, by the system when memory runs out, or in native code)",
+        f"if memory is short: {LESS_MEMORY}",
+    )
+
+
+def _reason(text: str, frame: tuple[str, int, str] | None, notes: list[str], env: str) -> Reason:
+    places, hints = [], []
+    if frame is not None:
+        file, line, name = frame
+        places.append(f"{Path(file).name}:{line} in {name}")
+        hints.append(f"mend {file}:{line}")
+        if notes or name in ("step", "reset", "__init__", "render"):
+            hints.append(f"rayfish env check {env} tries the environment by itself")
+    places += notes[:1]
+    if _OUT_OF_MEMORY.search(text):
+        text = text if text.strip() != "MemoryError" else "MemoryError: no memory left"
+        hints.insert(0, LESS_MEMORY)
+    if not places:
+        return Reason(
+            f"training stopped: {text}",
+            "; ".join(hints) or "the traceback is in the run's log.txt, or on screen with --debug",
+        )
+    return Reason(f"{text} ({', '.join(places)})", "; ".join(hints))
 
 
 def user_frame(error: BaseException) -> tuple[str, int, str] | None:
     """The innermost frame in the user's own code, also when it ran on a remote worker."""
-    package = str(Path(__file__).resolve().parent.parent)
     for cause in reversed(chain(error)):
         frames = [(f.filename, f.lineno or 0, f.name) for f in traceback.extract_tb(cause.__traceback__)]
         # Ray carries a remote worker's traceback as text.
         frames += [(m["file"], int(m["line"]), m["name"]) for m in _FRAME.finditer(str(cause))]
-        for file, line, name in reversed(frames):
-            foreign = file.startswith(package) or any(part in file for part in _LIBRARY)
-            if file.endswith(".py") and name != "<module>" and not foreign:
-                return file, line, name
+        found = _last_of_user(frames)
+        if found is not None:
+            return found
+    return None
+
+
+def _last_of_user(frames: list[tuple[str, int, str]]) -> tuple[str, int, str] | None:
+    for file, line, name in reversed(frames):
+        if file.endswith(".py") and name != "<module>" and not is_library(file):
+            return file, line, name
     return None
 
 
@@ -108,4 +192,4 @@ def root_message(error: BaseException) -> str:
         if lines:
             named = re.match(r"^[\w.]+(Error|Exception|Fault)\b", lines[-1])
             return lines[-1] if named else f"{type(cause).__name__}: {lines[-1]}"
-    return type(error).__name__
+    return type(chain(error)[-1]).__name__

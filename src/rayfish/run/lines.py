@@ -35,7 +35,20 @@ _QUIET_WARNINGS = (
 )
 _QUIET_RAY = re.compile(
     r"deprecat|new API stack|gputil|[Tt]oken authentication is enabled|authentication token|"
-    r"RAY_ACCEL_ENV_VAR_OVERRIDE|Logger initialization failed|/dev/shm has only"
+    r"RAY_ACCEL_ENV_VAR_OVERRIDE|Logger initialization failed|/dev/shm has only|"
+    # Faults of workers: `run.losses` says who died of what, in one line.
+    r"taking actor \d+ out of service|[Tt]he actor \S+ (is unavailable|died|is dead)|actor died unexpectedly|"
+    r"now-healthy actor \d+ back into service|No samples returned from remote|No healthy remote workers left|"
+    r"Worker exception caught during|Environment step failed|Resetting the env resulted|"
+    r"killed due to the node running low on memory|remote eval EnvRunner|eval EnvRunners healthy|"
+    # Gradients that are no numbers: the run ends with a message of its own.
+    r"contain `nan/inf` values|`nan/inf` gradients"
+)
+_MADE_ANEW = "-agent-env-v0 already in registry"  # by RLlib, when it makes environments a second time
+_QUIET_PRINTED = re.compile(
+    r"A worker died or was killed|killed due to (the node running low on memory|memory pressure)|"
+    r"^Setting up process group|^DeprecationWarning: `|Raylet is terminated|\[state-dump\]|"
+    r"^NoneType: None$|^\(raylet\)"
 )
 
 
@@ -95,9 +108,11 @@ def from_text(text: str) -> Line:
     if found:
         level = logging.getLevelNamesMapping()[found[1]]
         return Line(level, found[2], ours=False, quiet=bool(_QUIET_RAY.search(text)))
-    found = _RAY_CORE_LINE.match(text)
+    found = _RAY_CORE_LINE.match(text.strip())
     if found:
         return Line(_CORE_LEVELS.get(found[1], logging.ERROR), found[2], ours=False)
+    if _QUIET_PRINTED.search(plain(text).strip()):
+        return Line(logging.INFO, text, ours=False, quiet=True)
     return _warning(text) or Line(logging.INFO, text)
 
 
@@ -120,6 +135,6 @@ def _warning(text: str) -> Line | None:
         return None
     path, number, kind, message = found.groups()
     from_ray = "/site-packages/ray/" in path
-    quiet = kind in _QUIET_WARNINGS or (from_ray and bool(_QUIET_RAY.search(text)))
+    quiet = kind in _QUIET_WARNINGS or (from_ray and bool(_QUIET_RAY.search(text))) or _MADE_ANEW in text
     shown = f"{kind}: {message} ({path.rpartition('/')[2]}:{number})"
     return Line(logging.WARNING, shown, ours=not from_ray, quiet=quiet)

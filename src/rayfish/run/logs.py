@@ -15,10 +15,13 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, TextIO
 
+from rayfish.envs.pulse import BEAT
 from rayfish.run import lines
+from rayfish.run.heard import heard
 
 Sink = Callable[[str, str, str], None]
 """Called with (level, who, text), from any thread."""
@@ -27,6 +30,9 @@ DRIVER = "driver"
 _AUTOSCALER_EVENT = ":event_summary:"
 _RAY_LOGGERS = ("ray", "ray.rllib", "ray.tune", "ray.train", "ray.data")
 _QUIET_FOR_S, _DRAIN_AT_MOST_S = 0.3, 1.5
+_terminal: list[int] = []
+"""The terminal's stderr while `capture` stands in for it."""
+
 _LINES_PER_S = 20
 """Lines of one process shown per second; an environment that prints with every step floods otherwise."""
 
@@ -49,9 +55,7 @@ def setup_worker(name: str, level: str = "WARN") -> None:
     root.addHandler(_RecordHandler(name))
     root.setLevel(_user_level(level))
     logging.captureWarnings(True)
-    for ray_logger in map(logging.getLogger, _RAY_LOGGERS):
-        ray_logger.handlers.clear()
-        ray_logger.propagate = True
+    _through_root()
 
 
 @contextmanager
@@ -176,11 +180,16 @@ class _Router:
             return
         level, worker, logger, message = found
         self._names[source] = worker
+        ours = heard.record(worker, logger, message)
+        if logger == BEAT:
+            return
         if level != lines.HELLO:
             number = logging.getLevelNamesMapping().get(level, logging.INFO)
-            self.deliver(worker, lines.from_logger(number, logger, message))
+            line = lines.from_logger(number, logger, message)
+            self.deliver(worker, replace(line, quiet=True) if ours else line)
 
     def _printed(self, source: tuple[Any, Any], data: Mapping[str, Any], text: str) -> None:
+        heard.printed(text)
         line = lines.from_text(text.rstrip())
         if data.get("pid") in ("raylet", "gcs_server"):
             line = lines.Line(line.level, line.text, ours=False, quiet=line.quiet)
@@ -266,7 +275,10 @@ class _DriverHandler(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         """Deliver one message."""
         try:
-            self._router.deliver(DRIVER, lines.from_logger(record.levelno, record.name, self.format(record)))
+            text = self.format(record)
+            if lines.is_ray_logger(record.name):
+                heard.fault(DRIVER, text)
+            self._router.deliver(DRIVER, lines.from_logger(record.levelno, record.name, text))
         except Exception:
             self.handleError(record)
 
@@ -296,6 +308,7 @@ class _Tee(io.TextIOBase):
             # A progress bar redraws itself after "\r": its last state is the line.
             line = raw.rstrip("\r").rpartition("\r")[2]
             if line.strip():
+                heard.printed(line)
                 router.deliver(DRIVER, lines.from_text(line))
         return len(text)
 
@@ -334,9 +347,7 @@ def _driver_logging(router: _Router, level: str) -> Iterator[None]:
     root.handlers = [h for h in kept_root if type(h) is not logging.StreamHandler]
     root.addHandler(handler)
     root.setLevel(_user_level(level))
-    for logger, _, _ in kept:
-        logger.handlers.clear()
-        logger.propagate = True
+    _through_root()
     logging.captureWarnings(True)
     try:
         yield
@@ -348,16 +359,35 @@ def _driver_logging(router: _Router, level: str) -> Iterator[None]:
             logger.propagate = propagate
 
 
+def settle() -> None:
+    """Inside `capture`: Ray's libraries put handlers to the terminal in place as they are imported."""
+    if _terminal:
+        _through_root()
+
+
+def _through_root() -> None:
+    for logger in map(logging.getLogger, _RAY_LOGGERS):
+        logger.handlers.clear()
+        logger.propagate = True
+
+
 @contextmanager
 def _driver_descriptor(log: TextIO) -> Iterator[None]:
     """What Ray's C++ core writes past Python would tear the live display and litter logs: into the file."""
     kept = os.dup(2)
+    _terminal.append(kept)
     os.dup2(log.fileno(), 2)
     try:
         yield
     finally:
+        _terminal.remove(kept)
         os.dup2(kept, 2)
         os.close(kept)
+
+
+def to_terminal(text: str) -> None:
+    """Writes to the terminal's stderr past everything that stands in for it, from any thread."""
+    os.write(_terminal[-1] if _terminal else 2, text.encode("utf-8", "replace"))
 
 
 @contextmanager

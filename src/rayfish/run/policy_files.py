@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 
 LAYOUT = 1
 _NORMALISER = "normaliser"
-_ANOTHER = "use another checkpoint of the run"
 
 
 @dataclass(frozen=True)
@@ -130,33 +129,81 @@ def read_policies(folder: Path) -> SavedPolicies:
 
     :raises CheckpointError: incomplete, damaged, or made by a newer Rayfish
     """
-    from safetensors import SafetensorError
-    from safetensors.torch import load_file
+    data = _read_description(folder)
+    policies = {}
+    try:
+        for name, entry in data["policies"].items():
+            policies[name] = _read_policy(name, entry, _tensors(folder / _file(name)))
+        paths = [str(path) for path in data.get("paths", [])]
+        return SavedPolicies(folder, data["algo"], policies, data["mapping"], data["mapping_function"], paths)
+    except (KeyError, TypeError, AttributeError) as error:
+        raise _incomplete(folder, error) from error
 
+
+def read_descriptions(folder: Path) -> dict[str, SavedPolicy]:
+    """What `save_policy` wrote, without the weights and without importing torch.
+
+    :raises CheckpointError: incomplete, damaged, or made by a newer Rayfish
+    """
+    data = _read_description(folder)
+    try:
+        return {
+            name: _read_policy(name, {**entry, "normaliser": []}, {})
+            for name, entry in data["policies"].items()
+        }
+    except (KeyError, TypeError, AttributeError) as error:
+        raise _incomplete(folder, error) from error
+
+
+def _read_description(folder: Path) -> dict[str, Any]:
+    """`policy.json`, checked to be one that this Rayfish can read."""
     file = folder / "policy.json"
     try:
         data = json.loads(file.read_text(encoding="utf-8"))
     except FileNotFoundError:
-        raise CheckpointError(f"{folder.parent} holds no saved policy: {file} is missing", _ANOTHER) from None
-    except (OSError, ValueError) as error:
-        raise CheckpointError(f"{file} cannot be read: {error}", _ANOTHER) from error
+        what = f"{folder.parent} holds no saved policy: {file} is missing"
+        raise CheckpointError(what, _another(folder)) from None
+    except ValueError as error:
+        line = f" at line {error.lineno}" if isinstance(error, json.JSONDecodeError) else ""
+        raise CheckpointError(f"{file} is cut short or damaged{line}", _another(folder)) from error
+    except OSError as error:
+        raise CheckpointError(f"{file} cannot be read: {error.strerror}", _another(folder)) from error
+    if not isinstance(data, dict):
+        raise CheckpointError(f"{file} is damaged: it holds a {type(data).__name__}", _another(folder))
     if data.get("layout", 0) > LAYOUT:
         raise CheckpointError(
             f"{file} has layout {data['layout']}, this Rayfish reads up to {LAYOUT}",
             "install a newer Rayfish: pip install --upgrade rayfish",
         )
-    policies = {}
-    for name, entry in data["policies"].items():
-        try:
-            tensors = load_file(folder / _file(name))
-        except (OSError, SafetensorError) as error:
-            raise CheckpointError(
-                f"the weights {folder / _file(name)} cannot be read: {error}",
-                _ANOTHER,
-            ) from error
-        policies[name] = _read_policy(name, entry, tensors)
-    paths = [str(path) for path in data.get("paths", [])]
-    return SavedPolicies(folder, data["algo"], policies, data["mapping"], data["mapping_function"], paths)
+    return data
+
+
+def _incomplete(folder: Path, error: Exception) -> CheckpointError:
+    lacks = f"it lacks {error}" if isinstance(error, KeyError) else str(error)
+    return CheckpointError(f"{folder / 'policy.json'} is incomplete: {lacks}", _another(folder))
+
+
+def _another(folder: Path) -> str:
+    """The next step where a policy cannot be read: the checkpoints beside it."""
+    checkpoint = folder.parent
+    others = sorted(p.name for p in checkpoint.parent.glob("[0-9]*") if p.name != checkpoint.name)
+    if not others:
+        return "it is the only checkpoint of its run: put back a copy of it, or train the run again"
+    return f"use another checkpoint of the run: {checkpoint.parent / others[-1]}"
+
+
+def _tensors(file: Path) -> dict[str, torch.Tensor]:
+    from safetensors import SafetensorError
+    from safetensors.torch import load_file
+
+    try:
+        return load_file(file)
+    except FileNotFoundError:
+        raise CheckpointError(f"the weights {file} are missing", _another(file.parent)) from None
+    except (OSError, SafetensorError) as error:
+        size = f"{file.stat().st_size:,} bytes"
+        what = f"the weights {file} ({size}) are cut short or damaged"
+        raise CheckpointError(what, _another(file.parent)) from error
 
 
 def _read_policy(name: str, entry: dict[str, Any], tensors: dict[str, torch.Tensor]) -> SavedPolicy:

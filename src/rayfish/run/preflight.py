@@ -10,20 +10,63 @@ from __future__ import annotations
 import fnmatch
 import importlib.util
 import math
+import os
+import re
+import socket
+from collections.abc import Mapping
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from rayfish.algorithm import signatures
 from rayfish.envs import build as envs
+from rayfish.envs import state
+from rayfish.envs.kinds import EnvInfo, alike, in_short
 from rayfish.errors import CodeError, ConfigError, MissingExtra, Problem, RayfishError, did_you_mean
 from rayfish.experiment import Experiment
+from rayfish.experiment.files import SHIPPED
 from rayfish.experiment.imports import require_place
 from rayfish.experiment.sections import OFFLINE
+from rayfish.experiment.source import methods, require_class
 from rayfish.metrics import names
 from rayfish.metrics.stop import StopConditions
 from rayfish.models import check as models
-from rayfish.run.directory import find_checkpoint
+from rayfish.models.options import resolve
+from rayfish.run.checkpoint import read_header
+from rayfish.run.directory import DEFAULT_ROOT, find_checkpoint
 from rayfish.run.engine import RayOptions, offered
+from rayfish.run.policy_files import read_descriptions
+
+CALLBACK = "ray.rllib.callbacks.callbacks.RLlibCallback"
+MOMENTS = (
+    "on_algorithm_init",
+    "on_checkpoint_loaded",
+    "on_create_policy",
+    "on_env_runners_recreated",
+    "on_environment_created",
+    "on_episode_created",
+    "on_episode_end",
+    "on_episode_start",
+    "on_episode_step",
+    "on_evaluate_end",
+    "on_evaluate_offline_end",
+    "on_evaluate_offline_start",
+    "on_evaluate_start",
+    "on_learn_on_batch",
+    "on_offline_eval_runners_recreated",
+    "on_postprocess_trajectory",
+    "on_sample_end",
+    "on_sub_environment_created",
+    "on_train_result",
+    "on_workers_recreated",
+)
+"""The methods of a callback that RLlib calls."""
+
+_MAKE_ENV = {"environment", "environment.env", "environment.env_config", "environment.imports"} | {
+    "evaluation",
+    "evaluation.evaluation_config",
+}
+"""Keys of the wrong type with which no environment can be made."""
 
 
 def check(experiment: Experiment, options: RayOptions | None = None) -> list[Problem]:
@@ -36,18 +79,24 @@ def inspect(
 ) -> tuple[list[Problem], envs.EnvInfo | None]:
     """All problems, and what the environment is when it could be made."""
     problems = signatures.problems(experiment)
-    problems += StopConditions(experiment.section("stop_conditions")).problems
+    named = {problem.key for problem in problems}
+    limits = StopConditions(experiment.section("stop_conditions")).problems
+    problems += [problem for problem in limits if problem.key not in named]
     problems += resource_problems(experiment, options or RayOptions())
-    env_problems, info = envs.problems(experiment)
-    problems += env_problems
+    malformed = _malformed(experiment)
+    problems += malformed
+    info: envs.EnvInfo | None = None
+    if not malformed and not named & _MAKE_ENV:  # else it could not even be asked for
+        env_problems, info = envs.problems(experiment)
+        problems += [problem for problem in env_problems if problem.key not in named]
     if info is not None:
         problems += _space_problems(experiment, info)
     else:
         model, name = experiment.get("training.model"), str(experiment.get("algo.name"))
         problems += models.section_problems(model or {}, name, experiment.paths)
     problems += _offline_problems(experiment) + _best_problems(experiment) + _code_problems(experiment)
-    problems += _start_problems(experiment) + _extra_problems(experiment)
-    return [p if p.where else replace(p, where=experiment.origins.get(p.key, "")) for p in problems], info
+    problems += _start_problems(experiment, info) + _extra_problems(experiment) + _place_problems(experiment)
+    return [_placed(problem, experiment) for problem in problems], info
 
 
 def require(experiment: Experiment, options: RayOptions | None = None) -> envs.EnvInfo:
@@ -56,6 +105,34 @@ def require(experiment: Experiment, options: RayOptions | None = None) -> envs.E
     if problems or info is None:
         raise ConfigError(problems)
     return info
+
+
+def _malformed(experiment: Experiment) -> list[Problem]:
+    """What the key check cannot see because these keys are open: parts that are not what an env needs."""
+    problems = []
+    key = "environment.imports"
+    listed = experiment.get(key)
+    for entry in listed if isinstance(listed, list) else ():
+        if not isinstance(entry, str):
+            problems.append(
+                Problem(key, f"holds {entry!r}, but takes names of modules", f"for example {key}=[my_envs]")
+            )
+    key = "evaluation.evaluation_config.env_config"
+    config = experiment.get(key)
+    if config is not None and not isinstance(config, dict):
+        problems.append(
+            Problem(key, f"is {config!r}, but takes keys and values", f"for example {key}={{size: 8}}")
+        )
+    return problems
+
+
+def _placed(problem: Problem, experiment: Experiment) -> Problem:
+    """A problem with the place it was written, unless that is a shipped default, which nobody has to mend."""
+    key = problem.key
+    below = (where for name, where in experiment.origins.items() if name == key or name.startswith(f"{key}."))
+    where = problem.where or next(below, "")
+    shipped = where.startswith(SHIPPED) and "/experiment/" not in where
+    return replace(problem, where="" if shipped else where)
 
 
 def _space_problems(experiment: Experiment, info: envs.EnvInfo) -> list[Problem]:
@@ -97,20 +174,15 @@ def _mapping_problems(experiment: Experiment, info: envs.EnvInfo) -> list[Proble
         return []
     mapping = experiment.get("multi_agent.mapping") or {}
     named = experiment.get("multi_agent.policies") or sorted(set(mapping.values()))
-    problems = [
-        Problem(
-            "multi_agent.mapping", f"{glob!r} is mapped to {policy!r}, which is not in multi_agent.policies"
-        )
-        for glob, policy in mapping.items()
-        if named and policy not in named
-    ]
+    problems = _entry_problems(mapping, named, info)
     members: dict[str, list[Any]] = {}
     for agent in info.agents:
         fitting = [policy for glob, policy in mapping.items() if fnmatch.fnmatchcase(str(agent), glob)]
         own = str(agent) if str(agent) in named else next(iter(named), "default_policy")
         members.setdefault(fitting[0] if fitting else own, []).append(agent)
+    astray = {policy for glob, policy in mapping.items() if not _fits_any(glob, info)}
     for policy in named:
-        if policy not in members:
+        if policy not in members and policy not in astray:
             hint = f"map an agent to it; the agents are {', '.join(map(str, info.agents))}"
             problems.append(Problem("multi_agent.policies", f"no agent uses the policy {policy!r}", hint))
     for policy, agents in members.items():
@@ -127,8 +199,28 @@ def _mapping_problems(experiment: Experiment, info: envs.EnvInfo) -> list[Proble
     return problems
 
 
+def _entry_problems(mapping: Mapping[str, str], named: Any, info: envs.EnvInfo) -> list[Problem]:
+    """Single lines of the mapping that lead to no policy, or come from no agent."""
+    problems = []
+    for glob, policy in mapping.items():
+        if named and policy not in named:
+            what = f"{glob!r} is mapped to {policy!r}, which is not in multi_agent.policies"
+            hint = f"add {policy!r} to multi_agent.policies, or map to {' or '.join(map(str, named))}"
+            problems.append(Problem("multi_agent.mapping", what, hint))
+        if not _fits_any(glob, info):
+            what = f"{glob!r} fits no agent; the agents are {', '.join(map(str, info.agents))}"
+            meant = did_you_mean(str(glob), map(str, info.agents))
+            hint = f"did you mean {meant[0]}?" if meant else "name an agent, or a pattern such as red_*"
+            problems.append(Problem(f"multi_agent.mapping.{glob}", what, hint))
+    return problems
+
+
+def _fits_any(glob: Any, info: envs.EnvInfo) -> bool:
+    return any(str(agent) == str(glob) or fnmatch.fnmatchcase(str(agent), str(glob)) for agent in info.agents)
+
+
 def _code_problems(experiment: Experiment) -> list[Problem]:
-    """Callbacks and the mapping function whose file or module is not there."""
+    """Callbacks and the mapping function that are not there, or are no callbacks."""
     named = {f"callbacks.{key}": value for key, value in experiment.section("callbacks").items()}
     named["multi_agent.policy_mapping_fn"] = experiment.get("multi_agent.policy_mapping_fn")
     problems = []
@@ -137,9 +229,25 @@ def _code_problems(experiment: Experiment) -> list[Problem]:
             try:
                 if isinstance(path, str):
                     require_place(path, experiment.paths)
+                    if key == "callbacks.callbacks_class":
+                        _require_callback(path, experiment)
             except CodeError as error:
                 problems.append(Problem(key, error.what, error.hint, experiment.origin(key)))
     return problems
+
+
+def _require_callback(path: str, experiment: Experiment) -> None:
+    """A class that inherits from something, with no method that RLlib would never call.
+
+    :raises CodeError: it is none
+    """
+    written = require_class(path, experiment.paths, CALLBACK)
+    for name in methods(written) if written is not None else ():
+        close = did_you_mean(name, MOMENTS, most=1)
+        if name.startswith("on_") and name not in MOMENTS and close:
+            raise CodeError(
+                f"{path!r} has a method {name}, which RLlib never calls", f"did you mean {close[0]}?"
+            )
 
 
 def _extra_problems(experiment: Experiment) -> list[Problem]:
@@ -158,15 +266,60 @@ def _extra_problems(experiment: Experiment) -> list[Problem]:
     ]
 
 
-def _start_problems(experiment: Experiment) -> list[Problem]:
-    """A checkpoint to start from that is not there."""
+def _start_problems(experiment: Experiment, info: envs.EnvInfo | None) -> list[Problem]:
+    """A checkpoint to start from that is not there, is damaged, or belongs to other spaces."""
     key = "algo.checkpoint_path"
+    if not experiment.get(key):
+        return []
     try:
-        if experiment.get(key):
-            find_checkpoint(str(experiment.get(key)))
+        checkpoint = find_checkpoint(str(experiment.get(key)))
+        read_header(checkpoint)
+        saved = read_descriptions(checkpoint / "policy")
+        made_by = Experiment.load(checkpoint / "config.yaml")
     except RayfishError as error:
         return [Problem(key, error.what, error.hint)]
+    if info is None or info.kind == "multi" or len(saved) != 1:
+        return []
+    (policy,) = saved.values()
+    before = (policy.observation_space, policy.action_space)
+    for what, made, here in zip(
+        ("observations", "actions"), before, (info.observation_space, info.action_space), strict=True
+    ):
+        if made is not None and not alike(made, here):
+            text = f"its policy knows the {what} {in_short(made)}, this environment has {in_short(here)}"
+            return [
+                Problem(key, text, "start from a run on the same spaces, or leave out algo.checkpoint_path")
+            ]
+    return _network_problems(experiment, made_by)
+
+
+def _network_problems(experiment: Experiment, made_by: Experiment) -> list[Problem]:
+    """Layers of another shape than those of the checkpoint to start from."""
+    sections = [one.get("training.model") or {} for one in (made_by, experiment)]
+    name = str(experiment.get("algo.name"))
+    if any(models.section_problems(section, name, experiment.paths) for section in sections):
+        return []  # what is wrong with a section itself is told elsewhere
+    before, now = (resolve(section) for section in sections)
+    for key in ("custom_model", "fcnet_hiddens", "head_fcnet_hiddens", "conv_filters", "use_lstm"):
+        if before[key] != now[key]:
+            what = f"its network has {key}={before[key]}, this experiment {key}={now[key]}"
+            hint = f"set training.model.{key}={before[key]}, or leave out algo.checkpoint_path"
+            return [Problem("algo.checkpoint_path", what, hint)]
     return []
+
+
+def _place_problems(experiment: Experiment) -> list[Problem]:
+    """A folder for runs that cannot be written."""
+    key = "runtime.local_dir"
+    place = Path(str(experiment.get(key) or DEFAULT_ROOT)).expanduser().absolute()
+    there = next((folder for folder in (place, *place.parents) if folder.exists()), place)
+    if not there.is_dir():
+        what = f"runs cannot be written to {place}: {there} is a file"
+    elif not os.access(there, os.W_OK | os.X_OK):
+        what = f"runs cannot be written to {place}: you may not write to {there}"
+    else:
+        return []
+    return [Problem(key, what, f"set {key} to a folder you may write")]
 
 
 def _best_problems(experiment: Experiment) -> list[Problem]:
@@ -190,6 +343,15 @@ def _offline_problems(experiment: Experiment) -> list[Problem]:
                 "set offline_data.input_ to a folder of recorded episodes",
             )
         )
+    named = experiment.get("offline_data.input_")
+    for place in named if isinstance(named, list) else [named]:
+        local = (
+            isinstance(place, str) and place not in ("", "sampler") and not re.search(r"://|[*?\[]", place)
+        )
+        if name in OFFLINE and local and not Path(place).expanduser().exists():
+            what = f"there is no file or folder {place} (looked in {Path.cwd()})"
+            hint = "correct the path, or record episodes first with offline_data.output"
+            problems.append(Problem("offline_data.input_", what, hint))
     updates = experiment.get("offline_data.dataset_num_iters_per_learner")
     if name == "CQL" and updates == 1:
         problems.append(
@@ -243,7 +405,10 @@ def resource_problems(experiment: Experiment, options: RayOptions) -> list[Probl
         cpus, gpus = needs(experiment)
     except (TypeError, ValueError):
         return []  # a wrong type, which the key check names
-    have_cpus, have_gpus = offered(options)
+    try:
+        have_cpus, have_gpus = _answered(options)
+    except RayfishError as error:
+        return [Problem("--on", error.what, error.hint)]
     where = f"the cluster at {options.address}" if options.address else "this machine"
     problems = []
     if sum(cpus.values()) > have_cpus:
@@ -251,7 +416,8 @@ def resource_problems(experiment: Experiment, options: RayOptions) -> list[Probl
         problems.append(
             Problem(
                 "resources",
-                f"asks for {sum(cpus.values()):g} CPUs: {' + '.join(cpus)}; {where} has {have_cpus:g}",
+                f"asks for {_count(sum(cpus.values()), 'CPU')}: {' + '.join(cpus)}; "
+                f"{where} has {have_cpus:g}",
                 f"set rollouts.num_env_runners={fitting}, or --fit"
                 + (", or --ray-num-cpus to oversubscribe" if not options.address else ""),
                 experiment.origins.get("rollouts.num_env_runners", ""),
@@ -261,13 +427,36 @@ def resource_problems(experiment: Experiment, options: RayOptions) -> list[Probl
         problems.append(
             Problem(
                 "resources",
-                f"asks for {sum(gpus.values()):g} GPUs: {' + '.join(gpus)}; {where} has {have_gpus:g}",
+                f"asks for {_count(sum(gpus.values()), 'GPU')}: {' + '.join(gpus)}; "
+                f"{where} has {have_gpus:g}",
                 "set learners.num_gpus_per_learner=0 and resources.num_gpus=0, or --fit",
                 experiment.origins.get("learners.num_gpus_per_learner", "")
                 or experiment.origins.get("resources.num_gpus", ""),
             )
         )
     return problems
+
+
+def _count(number: float, what: str) -> str:
+    return f"{number:g} {what}{'' if number == 1 else 's'}"
+
+
+def _answered(options: RayOptions) -> tuple[float, float]:
+    """CPUs and GPUs on offer; an address where nothing listens is told at once, which Ray takes long for.
+
+    :raises RayfishError: nothing listens there
+    """
+    found = re.fullmatch(r"(?:ray://)?(?P<host>[^/:]+):(?P<port>\d+)", options.address or "")
+    if found:
+        try:
+            socket.create_connection((found["host"], int(found["port"])), timeout=5).close()
+        except (OSError, OverflowError) as error:
+            why = getattr(error, "strerror", None) or str(error)
+            raise RayfishError(
+                f"no Ray answers at {options.address}: {why}",
+                "check host and port, start Ray there (ray start --head), or leave out --on to train here",
+            ) from error
+    return offered(options)
 
 
 def fitting_runners(experiment: Experiment, cpus: float) -> int:
@@ -278,12 +467,19 @@ def fitting_runners(experiment: Experiment, cpus: float) -> int:
     return max(0, math.floor((cpus - others) / (1 if each is None else max(float(each), 1e-9))))
 
 
+def note_on_saving(experiment: Experiment, info: EnvInfo) -> str:
+    """What the user should know of how the run's environments are saved; "" when there is nothing."""
+    if experiment.get("algo.name") in OFFLINE:
+        return ""
+    return state.note(info, experiment.get("rollouts.gym_env_vectorize_mode"))
+
+
 def fit(experiment: Experiment, options: RayOptions) -> tuple[Experiment, list[str]]:
     """The experiment shrunk to what there is, and a line for each thing that was changed."""
     wrong = signatures.problems(experiment)
     if wrong:
         raise ConfigError(wrong)
-    have_cpus, have_gpus = offered(options)
+    have_cpus, have_gpus = _answered(options)
     changes: dict[str, Any] = {}
     _, gpus = needs(experiment)
     if sum(gpus.values()) > have_gpus:

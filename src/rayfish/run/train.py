@@ -15,14 +15,14 @@ from rayfish.metrics.console import open_console
 from rayfish.metrics.sinks import open_sinks, read_jsonl
 from rayfish.metrics.stop import StopConditions
 from rayfish.metrics.system import SystemUsage
-from rayfish.run import preflight
-from rayfish.run.checkpoint import Checkpoints
+from rayfish.run import preflight, recover
+from rayfish.run.checkpoint import Checkpoints, in_words
 from rayfish.run.directory import RunDirectory, find_run
 from rayfish.run.engine import RayOptions
-from rayfish.run.faults import ending, require_progress
+from rayfish.run.faults import ending, explained, writing
 from rayfish.run.logs import capture
 from rayfish.run.signals import Interrupts
-from rayfish.run.trainer import Trainer, as_experiment, extended, with_warm_start
+from rayfish.run.trainer import as_experiment, extended, with_warm_start
 
 
 def train(
@@ -53,6 +53,7 @@ def train(
         directory = RunDirectory.open(find_run(str(resume)))
         directory.require_idle()
         experiment = extended(Experiment.load(directory.config_file), overrides)
+        Checkpoints(directory.checkpoints, experiment.section("checkpoint")).require_continuable()
         if env is not None:
             experiment = replace(experiment, env=env)
     else:
@@ -64,12 +65,13 @@ def train(
         experiment, changes = preflight.fit(experiment, options)
         notes += changes
     info = preflight.require(experiment, options)
+    notes += filter(None, [preflight.note_on_saving(experiment, info)])
     if directory is None:
         directory = RunDirectory.create(experiment, command=command or sys.argv)
     run = Run(experiment, directory, options, info, plain=plain, notes=notes, resumed=resume is not None)
-    with run:
+    with run, writing(directory.path):
         while not run.over:
-            run.iterate()
+            recover.iterate(run)
         run.finish()
     return directory.path
 
@@ -101,11 +103,11 @@ class Run:
         self.stop = StopConditions(experiment.section("stop_conditions"))
         self.checkpoints = Checkpoints(directory.checkpoints, experiment.section("checkpoint"))
         self.usage = SystemUsage() if experiment.get("debugging.log_sys_usage") else None
-        self._options = options
-        self._info = info
+        self.options = options
+        self.info = info
         self._plain = plain
         self._notes = notes
-        self._resumed = resumed
+        self.resumed = resumed
         self._open = ExitStack()
 
     def __enter__(self) -> Run:
@@ -132,7 +134,7 @@ class Run:
             self._save()
         self.directory.progress(metrics, self.checkpoints.best)
         self.over = self.interrupts.requested or self.stop.reached(metrics) or ""
-        require_progress(self.trainer, last=bool(self.over))
+        self.trainer.losses.require_steps(metrics, self.over)
 
     def finish(self) -> None:
         """The last checkpoint, the final status, and what the user can do now."""
@@ -142,6 +144,7 @@ class Run:
             self._save()
         self.directory.finish(status, self.over)
         self.console.finish(status, self.over)
+        self.interrupts.close()
 
     def _start(self) -> None:
         folder, level = self.directory.path, str(self.experiment.get("debugging.log_level", "WARN"))
@@ -152,43 +155,32 @@ class Run:
             self.console.note(note)
         self.directory.begin("rllib", "RLlib's env runners step the environments")
         self.console.status("starting Ray and building the algorithm")
-        self.trainer = self._open.enter_context(self._trainer())
-        # Only now: starting Ray puts handlers of its own in place.
+        self._open.enter_context(recover.spoken_for(self))
         self.interrupts = self._open.enter_context(Interrupts(self.console.note))
-        resume_at = self._restore() if self._resumed else None
+        self.trainer = self._open.enter_context(recover.open_trainer(self))
+        self.interrupts.begin()
+        resume_at = recover.restore(self) if self.resumed else None
         self.sinks = self._open.enter_context(open_sinks(folder, self.experiment, resume_at=resume_at))
-        if self._resumed:
+        if self.resumed:
             self.directory.continued(self.experiment)
         if resume_at:
             self.console.recall(read_jsonl(self.directory.metrics_file))
         if self.trainer.metrics:
             self.over = self.stop.reached(self.trainer.metrics) or ""
 
-    def _trainer(self) -> Trainer:
-        experiment = self.experiment
-        if self._resumed:  # its own checkpoint holds all it needs of the run it once started from
-            experiment = experiment.with_values({"algo.checkpoint_path": None}, "resumed")
-        return Trainer(experiment, ray_options=self._options, info=self._info)
-
     def _save(self) -> None:
-        self.console.saved(self.checkpoints.save(self.trainer))
+        self.sinks.flush()
+        with explained(self.experiment), self.trainer.losses.of_learners(self.trainer):
+            saved = self.checkpoints.save(self.trainer)
+        self.console.saved(in_words(saved))
         self.directory.progress(self.trainer.metrics, self.checkpoints.best)
-
-    def _restore(self) -> int:
-        """Back to the last checkpoint; gives the iteration that metrics roll back to."""
-        path = self.checkpoints.newest()
-        if path is None:
-            self.console.note("this run ended before its first checkpoint: starting it from the beginning")
-            return 0
-        self.trainer.restore(path)
-        self.checkpoints.recall(path, self.directory.data.get("best"))
-        self.checkpoints.drop_after(self.trainer.iteration)
-        self.console.note(f"resumed at iteration {self.trainer.iteration}")
-        return self.trainer.iteration
 
     def _failed(self, error: BaseException) -> None:
         """A failed run keeps what it finished; only its status says that it failed."""
         status, why = ending(error)
+        if hasattr(self, "interrupts"):
+            self.interrupts.close()
+            why = self.interrupts.reason or why
         with suppress(OSError):  # a full disk must not hide what happened
             self.directory.finish(status, why)
         if hasattr(self, "console"):

@@ -18,13 +18,16 @@ from pathlib import Path
 from typing import Any
 
 from rayfish.envs.build import EnvInfo
-from rayfish.errors import RayfishError
+from rayfish.envs.pulse import Patience
+from rayfish.errors import ConfigError, Problem, RayfishError
 from rayfish.experiment import Experiment
 from rayfish.metrics.collect import Collector
 from rayfish.run import checkpoint, preflight
-from rayfish.run.engine import RayOptions, running_ray, use_fitting_threads
+from rayfish.run.engine import RayOptions, repeatable_kernels, running_ray, use_fitting_threads
 from rayfish.run.faults import explained
-from rayfish.run.logs import hear_workers, setup_worker
+from rayfish.run.logs import hear_workers, settle, setup_worker
+from rayfish.run.losses import Losses, require_finite
+from rayfish.run.watch import Watch
 
 
 class Trainer:
@@ -56,13 +59,16 @@ class Trainer:
         self.collector = self._collector()
         self.metrics: dict[str, float] = {}
         self.result: dict[str, Any] = {}
-        self.idle, self.steps_before = 0, 0.0  # see faults.require_progress
+        self.losses = Losses(self.experiment)
         self.saved: Path | None = None
         self._algorithm: Any = None
         self._open = ExitStack()
+        self.watch = self._open.enter_context(Watch(self.experiment))
         self._open.enter_context(running_ray(options, self.experiment.paths))
         try:
             self._open.enter_context(hear_workers(_print, self._log_level))
+            if self.experiment.get("debugging.deterministic"):
+                self._open.enter_context(repeatable_kernels())
             self.config = self._build_config()
             self._algorithm = self._build()
             if self.experiment.get("algo.checkpoint_path"):
@@ -91,45 +97,53 @@ class Trainer:
 
     def step(self) -> dict[str, float]:
         """One training iteration; gives the flat metrics (RLlib's own result is in `.result`)."""
-        with explained(self.experiment):
+        with explained(self.experiment), self.losses.of_learners(self):
             self.result = self.algorithm.train()
-        self.metrics = self.collector.update(self.result, time.monotonic())
+            self.metrics = self.collector.update(self.result, time.monotonic())
+            require_finite(self)
+            self.losses.after(self)
         return self.metrics
 
     def save(self, folder: str | Path | None = None) -> Path:
         """Writes a checkpoint and gives its folder; without a name, into a new run folder."""
         if folder is None:
             folder = self._own_folder() / "checkpoints" / f"{self.iteration:06d}"
-        self.saved = checkpoint.write(Path(folder), self)
+        with explained(self.experiment), self.losses.of_learners(self):
+            self.saved = checkpoint.write(Path(folder), self)
         return self.saved
 
-    def restore(self, folder: str | Path | None = None) -> None:
+    def restore(self, folder: str | Path | None = None) -> list[str]:
         """Continues from a checkpoint (a folder, a run, `last`), on a freshly built algorithm.
 
-        Without a name, from what this trainer saved last.
+        Without a name, from what this trainer saved last. Gives what, if anything, keeps it from
+        going on exactly as it would have.
         """
         folder = folder or self.saved
         if folder is None:
             raise RayfishError("this Trainer has saved nothing yet", "trainer.restore(folder)")
-        from rayfish.algorithm.parts import restore
         from rayfish.run.directory import find_checkpoint
 
         path = find_checkpoint(str(folder), order=("last", "best"))
         header = checkpoint.read_header(path)
-        checkpoint.require_same_ray(path, header)
-        if header["algo"] != self.experiment.get("algo.name"):
-            raise RayfishError(
-                f"{path} holds {header['algo']}; this experiment trains {self.experiment.get('algo.name')}",
-                f"set algo.name={header['algo']}",
-            )
+        checkpoint.require_fitting(path, header, self)
+        checkpoint.require_whole(path, header)
         if self.collector.iteration:
             self.algorithm.stop()
             self._algorithm = self._build()
         with explained(self.experiment):
-            restore(self.algorithm, path / "algorithm")
+            notes = checkpoint.restore(path, self)
         self.collector = self._collector()
         self.collector.load_state(header["collector"])
         self.metrics = dict(header["metrics"])
+        return notes
+
+    def rebuild(self) -> None:
+        """The algorithm ended by force and built anew, as at the beginning of the run."""
+        from rayfish.algorithm.workers import end_all
+
+        end_all(self.algorithm)
+        self._algorithm = self._build()
+        self.collector, self.metrics = self._collector(), {}
 
     def evaluate(self) -> dict[str, float]:
         """Runs the `evaluation` section's episodes now, without exploration; gives `eval/...`."""
@@ -146,7 +160,7 @@ class Trainer:
 
         episodes = self.experiment.get("evaluation.evaluation_duration")
         with tempfile.TemporaryDirectory() as folder:
-            place = checkpoint.write(Path(folder) / "checkpoint", self)
+            place = checkpoint.write(Path(folder) / "checkpoint", self, to_play=True)
             found = evaluate(
                 place, episodes=episodes if isinstance(episodes, int) else 10, env=self.experiment.env
             )
@@ -184,9 +198,10 @@ class Trainer:
 
     def close(self) -> None:
         """Stops the algorithm, and Ray if this Trainer started it. Safe to call twice."""
+        self.watch.closing = True
         algorithm, self._algorithm = self._algorithm, None
         if algorithm is not None:
-            algorithm.stop()
+            self._end(algorithm)
             if self.experiment.get("rollouts.num_env_runners"):
                 time.sleep(0.5)  # what workers said last is still on its way through Ray
         self._open.close()
@@ -203,15 +218,32 @@ class Trainer:
     def _build_config(self) -> Any:
         from rayfish.algorithm.build import build_config
 
-        setup = partial(setup_worker, level=self._log_level)
-        return build_config(self.experiment, self.info, worker_setup=setup)
+        settle()
+        return build_config(self.experiment, self.info, worker_setup=self._setup_worker)
+
+    @property
+    def _setup_worker(self) -> Callable[[str], None]:
+        return partial(setup_worker, level=self._log_level)
 
     def _build(self) -> Any:
         from rayfish.algorithm.build import build_algorithm
+        from rayfish.algorithm.workers import follow_learners
 
         use_fitting_threads(self.info)
         with explained(self.experiment):
-            return build_algorithm(self.config.copy(copy_frozen=False))
+            algorithm = build_algorithm(self.config.copy(copy_frozen=False))
+            follow_learners(algorithm, self._setup_worker, Patience.of(self.experiment))
+        self.losses.rebuilt(algorithm)
+        return algorithm
+
+    def _end(self, algorithm: Any) -> None:
+        """Stops the algorithm; after a fault without asking its processes, which may hang or be gone."""
+        from rayfish.algorithm.workers import end_all
+
+        if self.watch.reason is None:
+            algorithm.stop()
+        elif not self.watch.ray_is_lost:
+            end_all(algorithm)
 
     def _warm_start(self, folder: str) -> None:
         """Weights and normaliser of another run's checkpoint; counters and optimizers start anew."""
@@ -235,7 +267,7 @@ def extended(saved: Experiment, overrides: tuple[str, ...]) -> Experiment:
     :raises RayfishError: they change what the checkpoint's weights belong to
     """
     changed = saved.with_overrides(overrides)
-    for key in ("algo.name", "training.model"):
+    for key in ("algo.name", "environment.env", "training.model"):
         if changed.get(key) != saved.get(key):
             raise RayfishError(
                 f"a resumed run keeps its {key}: {saved.get(key)}, not {changed.get(key)}",
@@ -254,11 +286,13 @@ def with_warm_start(experiment: Experiment) -> Experiment:
     named = experiment.get("algo.checkpoint_path")
     if not named:
         return experiment
-    folder = find_checkpoint(str(named))
-    checkpoint.read_header(folder)
-    return experiment.with_values(
-        {"algo.checkpoint_path": str(folder)}, experiment.origin("algo.checkpoint_path")
-    )
+    where = experiment.origin("algo.checkpoint_path")
+    try:
+        folder = find_checkpoint(str(named))
+        checkpoint.read_header(folder)
+    except RayfishError as error:
+        raise ConfigError([Problem("algo.checkpoint_path", error.what, error.hint, where)]) from error
+    return experiment.with_values({"algo.checkpoint_path": str(folder)}, where)
 
 
 def _print(level: str, who: str, text: str) -> None:

@@ -23,6 +23,9 @@ class Sink(Protocol):
     def write(self, metrics: Mapping[str, float]) -> None:
         """Take one line."""
 
+    def flush(self) -> None:
+        """Put every line so far on the disk."""
+
     def close(self) -> None:
         """Write what is left and let go of the file."""
 
@@ -37,6 +40,11 @@ class Sinks:
         """Give one line to every sink."""
         for sink in self.sinks:
             sink.write(metrics)
+
+    def flush(self) -> None:
+        """Every line so far is on the disk: before a checkpoint, which a resume goes back to."""
+        for sink in self.sinks:
+            sink.flush()
 
     def close(self) -> None:
         """Close every sink."""

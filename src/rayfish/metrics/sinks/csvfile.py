@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import os
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -39,6 +40,10 @@ class CsvSink:
             self._file = self._path.open("a", encoding="utf-8", newline="")
         self._file.write(self._row([_cell(metrics.get(name)) for name in self._columns]))
         self._file.flush()
+
+    def flush(self) -> None:
+        """Sync the file to disk."""
+        os.fsync(self._file.fileno())
 
     def close(self) -> None:
         """Close the file."""

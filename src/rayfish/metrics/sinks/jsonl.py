@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -50,6 +51,10 @@ class JsonlSink:
         """Append one line."""
         self._file.write(_text(metrics))
         self._file.flush()
+
+    def flush(self) -> None:
+        """Sync the file to disk."""
+        os.fsync(self._file.fileno())
 
     def close(self) -> None:
         """Close the file."""

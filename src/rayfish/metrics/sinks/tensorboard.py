@@ -29,6 +29,11 @@ class TensorBoardSink:
         values = [self._summary.Value(tag=name, simple_value=float(value)) for name, value in metrics.items()]
         self._writer.file_writer.add_summary(self._summary(value=values), step_of(metrics))
 
+    def flush(self) -> None:
+        """Write what waits in the writer's queue."""
+        if self._writer is not None:
+            self._writer.file_writer.flush()
+
     def close(self) -> None:
         """Flush and close the event file."""
         if self._writer is not None:

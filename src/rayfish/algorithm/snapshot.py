@@ -1,0 +1,334 @@
+"""All that RLlib's own checkpoint leaves out, so that a resumed run goes on bit for bit.
+
+RLlib saves weights, optimizers, connector states and counters. Besides these a run consists of
+its random generators, its environments in the middle of their episodes, those episodes
+themselves (with recurrent states and the observations that wait for an action), adaptive
+coefficients of the learner, the replay buffer, and the place in recorded data. One part per
+process: the driver, each env runner, each evaluation runner, each learner.
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import cloudpickle
+import lz4.frame
+import numpy as np
+import torch
+import tree
+from ray.rllib.utils.lambda_defaultdict import LambdaDefaultDict
+
+from rayfish.algorithm.generators import generators, set_generators
+from rayfish.algorithm.normalise import NormalizeObservations
+from rayfish.envs import state as env_state
+from rayfish.envs.state import FRESH
+
+if TYPE_CHECKING:
+    from ray.rllib.algorithms.algorithm import Algorithm
+
+DRIVER = "driver"
+_BUFFERS = ("local_replay_buffer", "replay_buffer")  # the latter is DreamerV3's
+
+# What RLlib's env runners (for one and for several agents) keep between two calls of sample().
+_SAMPLER = (
+    "_ongoing_episodes",
+    "_ongoing_episodes_for_metrics",
+    "_done_episodes_for_metrics",
+    "_cached_to_module",
+    "_shared_data",
+    "_needs_initial_reset",
+    "_seed",
+    "num_env_steps_sampled_lifetime",
+)
+# What a synchronous vector of environments keeps besides the environments.
+_VECTOR = (
+    "_autoreset_envs",
+    "_env_obs",
+    "_observations",
+    "_rewards",
+    "_terminations",
+    "_truncations",
+    "_infos",
+)
+
+
+def take(algorithm: Algorithm, *, way: str, salt: int) -> dict[str, bytes]:
+    """The state of every process of a run, by name; see `put`.
+
+    :param way: how environments are saved (`envs.state`); with `fresh`, every runner is told to
+        begin new episodes, here as after a restore
+    :param salt: what makes the seed of such a beginning differ from the others; the iteration
+    """
+    parts = {DRIVER: _packed(_driver_state(algorithm))}
+    for name, group in _groups(algorithm).items():
+        parts |= _each_runner(group, name, partial(_runner_state, way=way, salt=salt))
+    if not algorithm.learner_group.is_local:
+        results = algorithm.learner_group.foreach_learner(_learner_state)
+        parts |= {f"learner-{r.actor_id}": r.get() for r in results if r.ok}
+    else:
+        parts["learner-0"] = _learner_state(algorithm.learner_group._learner)
+    return parts
+
+
+def put(algorithm: Algorithm, parts: dict[str, bytes]) -> list[str]:
+    """Puts what `take` gave into an algorithm that was restored from RLlib's own checkpoint.
+
+    Gives the names of processes that there is no state for (a run continued with more runners).
+    """
+    missing: list[str] = []
+    for name, group in _groups(algorithm).items():
+        given = {part: state for part, state in parts.items() if part.startswith(f"{name}-")}
+        wanted = _each_runner(group, name, _runner_index)
+        missing += sorted(set(wanted) - set(given))
+        _each_runner(group, name, partial(_restore_runner, states=given, name=name))
+    learners = {part: state for part, state in parts.items() if part.startswith("learner-")}
+    if algorithm.learner_group.is_local:
+        _restore_learner(algorithm.learner_group._learner, learners["learner-0"])
+    else:
+        for name, state in learners.items():
+            algorithm.learner_group.foreach_learner(
+                partial(_restore_learner, saved=state), remote_actor_ids=[int(name.rpartition("-")[2])]
+            )
+    _restore_driver(algorithm, _unpacked(parts[DRIVER]))  # last: nothing may draw after it
+    return missing
+
+
+def replay_buffer(algorithm: Algorithm) -> str | None:
+    """The attribute that holds its replay buffer; None without one (RLlib's CQL has one it never uses)."""
+    if getattr(algorithm, "offline_data", None) is not None:
+        return None
+    return next((name for name in _BUFFERS if getattr(algorithm, name, None) is not None), None)
+
+
+def save_replay(algorithm: Algorithm, path: Path) -> None:
+    """Writes the replay buffer, if there is one, compressed as it goes."""
+    name = replay_buffer(algorithm)
+    if name is not None:
+        with lz4.frame.open(path, "wb") as file:
+            cloudpickle.dump(getattr(algorithm, name), file, protocol=5)
+
+
+def load_replay(algorithm: Algorithm, path: Path) -> None:
+    """Puts a saved replay buffer in the place of the algorithm's empty one."""
+    name = replay_buffer(algorithm)
+    if name is not None:
+        with lz4.frame.open(path, "rb") as file:
+            setattr(algorithm, name, pickle.load(file))
+
+
+def _groups(algorithm: Algorithm) -> dict[str, Any]:
+    groups = {"runner": algorithm.env_runner_group, "evaluator": algorithm.eval_env_runner_group}
+    return {name: group for name, group in groups.items() if group is not None}
+
+
+def _each_runner(group: Any, name: str, function: Callable[[Any], Any]) -> dict[str, Any]:
+    """Calls `function` on the local and every live remote runner: `runner-2` -> what it gave."""
+    found = {}
+    if group.local_env_runner is not None:
+        found[f"{name}-0"] = function(group.local_env_runner)
+    for index in group.healthy_env_runner_ids():
+        results = group.foreach_env_runner(function, local_env_runner=False, remote_worker_ids=[index])
+        if results:
+            found[f"{name}-{index}"] = results[0]
+    return found
+
+
+def _runner_index(runner: Any) -> int:
+    return runner.worker_index
+
+
+def _driver_state(algorithm: Algorithm) -> dict[str, Any]:
+    offline: Any = getattr(algorithm, "offline_data", None)
+    pipeline = getattr(algorithm, "env_to_module_connector", None)
+    return {
+        "generators": generators(),
+        "callbacks": _callback_states(algorithm.callbacks),
+        "connectors": _pipeline_state(pipeline) if pipeline is not None else [],
+        "offline": offline.position() if hasattr(offline, "position") else None,
+    }
+
+
+def _restore_driver(algorithm: Algorithm, state: dict[str, Any]) -> None:
+    if state["offline"] is not None:
+        algorithm.offline_data.go_to(state["offline"])
+    pipeline = getattr(algorithm, "env_to_module_connector", None)
+    if pipeline is not None:
+        _restore_pipeline(pipeline, state["connectors"])
+    _restore_callbacks(algorithm.callbacks, state["callbacks"])
+    set_generators(state["generators"])
+
+
+def _runner_state(runner: Any, way: str, salt: int) -> bytes:
+    """What an env runner needs to take its next step as if nothing had happened."""
+    drawn = generators()
+    envs = _vector_state(runner.env, way) if runner.env is not None else None
+    if runner.env is not None and envs is None:
+        _begin_anew(runner, salt)
+    return _packed(
+        {
+            "generators": drawn,
+            "envs": envs,
+            "way": way,
+            "sampler": {name: _on_cpu(getattr(runner, name)) for name in _SAMPLER},
+            "weights_seq_no": runner._weights_seq_no,
+            "connectors": [_pipeline_state(runner._env_to_module), _pipeline_state(runner._module_to_env)],
+            "callbacks": _callback_states(runner._callbacks),
+        }
+    )
+
+
+def _restore_runner(runner: Any, states: dict[str, bytes], name: str) -> None:
+    saved = states.get(f"{name}-{runner.worker_index or 0}")
+    if saved is None:
+        return
+    state = _unpacked(saved)
+    if runner.env is not None and state["envs"] is not None:
+        _restore_vector(runner.env, state["way"], state["envs"])
+    for attribute, value in state["sampler"].items():
+        setattr(runner, attribute, value)
+    if torch.device(runner._device).type != "cpu" and runner._cached_to_module is not None:
+        runner._cached_to_module = tree.map_structure(
+            lambda leaf: leaf.to(runner._device) if isinstance(leaf, torch.Tensor) else leaf,
+            runner._cached_to_module,
+        )
+    runner._weights_seq_no = state["weights_seq_no"]
+    _restore_pipeline(runner._env_to_module, state["connectors"][0])
+    _restore_pipeline(runner._module_to_env, state["connectors"][1])
+    _restore_callbacks(runner._callbacks, state["callbacks"])
+    set_generators(state["generators"])
+
+
+def _begin_anew(runner: Any, salt: int) -> None:
+    """New episodes at the next step, from a seed that a restored runner will have too."""
+    runner._needs_initial_reset = True
+    if runner._seed is not None:
+        entropy = [runner.config.seed, runner.worker_index or 0, int(runner.config.in_evaluation), salt]
+        runner._seed = int(np.random.SeedSequence(entropy).generate_state(1)[0] >> 1)
+    runner._ongoing_episodes = [None for _ in range(runner.num_envs)]
+    runner._ongoing_episodes_for_metrics.clear()
+    runner._cached_to_module = None
+
+
+def _vector_state(vector: Any, way: str) -> dict[str, Any] | None:
+    """The environments of a runner; None where they cannot be saved."""
+    if way == FRESH:
+        return None
+    inner = vector.unwrapped
+    if not hasattr(inner, "envs"):  # other processes, or one environment that is a vector by itself
+        return None
+    try:
+        saved = env_state.dump(inner.envs, way)
+    except Exception:  # it could be saved when it was tried; now it holds something that cannot
+        return None
+    return {"envs": saved, "vector": {name: getattr(inner, name) for name in _VECTOR if hasattr(inner, name)}}
+
+
+def _restore_vector(vector: Any, way: str, state: dict[str, Any]) -> None:
+    inner = vector.unwrapped
+    inner.envs = env_state.load(inner.envs, way, state["envs"])
+    vars(inner).update(state["vector"])
+
+
+def _learner_state(learner: Any) -> bytes:
+    """What adapts while learning and RLlib does not save: coefficients, scalers, times of target updates."""
+    variables = {
+        name: {key: _variable(value) for key, value in values.items()} for name, values in _variables(learner)
+    }
+    return _packed({"generators": generators(), "variables": variables})
+
+
+def _restore_learner(learner: Any, saved: bytes) -> None:
+    state = _unpacked(saved)
+    for name, values in state["variables"].items():
+        current = getattr(learner, name)
+        for key, value in values.items():
+            if value is not None:
+                _set_variable(current, key, value)
+    set_generators(state["generators"])
+
+
+def _variables(learner: Any) -> Iterator[tuple[str, dict[str, Any]]]:
+    """The learner's own dictionaries by policy; weights and optimizers are in RLlib's checkpoint."""
+    for name, values in vars(learner).items():
+        known = name in ("_params", "_named_optimizers")
+        if isinstance(values, dict) and not known and all(isinstance(key, str) for key in values):
+            yield name, values
+
+
+def _variable(value: Any) -> Any:
+    """A variable as plain data; None for what is no variable."""
+    value = getattr(value, "_curr_value", value)  # of a schedule
+    if isinstance(value, torch.Tensor):
+        return value.detach().cpu().numpy().copy()
+    if hasattr(value, "load_state_dict"):
+        return value.state_dict()
+    return value if isinstance(value, int | float) else None
+
+
+def _set_variable(variables: dict[str, Any], key: str, value: Any) -> None:
+    current = variables[key] if isinstance(variables, LambdaDefaultDict) else variables.get(key)
+    current = getattr(current, "_curr_value", current)
+    if isinstance(current, torch.Tensor):
+        current.data.copy_(torch.as_tensor(value))  # in place: an optimizer may hold it
+    elif current is not None and hasattr(current, "load_state_dict"):
+        current.load_state_dict(value)
+    elif isinstance(value, int | float) and not isinstance(variables, LambdaDefaultDict):
+        variables[key] = value
+
+
+def _pipeline_state(pipeline: Any) -> list[dict[str, Any]]:
+    return [
+        piece.whole_state() if isinstance(piece, NormalizeObservations) else piece.get_state()
+        for piece in pipeline.connectors
+    ]
+
+
+def _restore_pipeline(pipeline: Any, states: list[dict[str, Any]]) -> None:
+    for piece, state in zip(pipeline.connectors, states, strict=True):
+        if isinstance(piece, NormalizeObservations):
+            piece.set_whole_state(state)
+        else:
+            piece.set_state(state)
+
+
+def _callback_states(callbacks: Any) -> list[bytes | None]:
+    """What callbacks of the user's own remember; None of one that holds what cannot be saved."""
+    found: list[bytes | None] = []
+    for callback in _as_list(callbacks):
+        try:
+            found.append(cloudpickle.dumps(vars(callback)))
+        except Exception:
+            found.append(None)
+    return found
+
+
+def _restore_callbacks(callbacks: Any, states: list[bytes | None]) -> None:
+    for callback, state in zip(_as_list(callbacks), states, strict=False):
+        if state is not None:
+            vars(callback).update(pickle.loads(state))
+
+
+def _as_list(callbacks: Any) -> list[Any]:
+    return list(callbacks) if isinstance(callbacks, list | tuple) else [callbacks] if callbacks else []
+
+
+def _on_cpu(value: Any) -> Any:
+    """Tensors of a batch that waits for its action, readable on a machine without the same GPU."""
+    if not isinstance(value, dict) or not value:
+        return value
+    try:
+        return tree.map_structure(lambda leaf: leaf.cpu() if isinstance(leaf, torch.Tensor) else leaf, value)
+    except (TypeError, ValueError):
+        return value
+
+
+def _packed(state: dict[str, Any]) -> bytes:
+    return lz4.frame.compress(cloudpickle.dumps(state, protocol=5))
+
+
+def _unpacked(saved: bytes) -> dict[str, Any]:
+    return pickle.loads(lz4.frame.decompress(saved))

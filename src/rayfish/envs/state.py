@@ -1,0 +1,213 @@
+"""The state of a running environment, so that a resumed run sees the very step it would have seen.
+
+An environment is saved in the first of these ways that brings it back (tried on a real one, not
+guessed: many environments pickle only their constructor's arguments):
+
+    get_state   methods `get_state()` and `set_state(state)` of its own
+    pickle      the whole object
+    fresh       neither: every run begins new episodes at each checkpoint, interrupted or not
+"""
+
+from __future__ import annotations
+
+import pickle
+import random
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import cloudpickle
+import gymnasium as gym
+import numpy as np
+
+from rayfish.envs.kinds import EnvInfo
+from rayfish.envs.play import Moment, Player
+
+GET_STATE, PICKLE, FRESH = "get_state", "pickle", "fresh"
+
+MOST_BYTES = 64 * 2**20
+"""A larger pickled environment is not saved: checkpoints would be mostly its data."""
+
+_STEPS_BEFORE, _STEPS_AFTER = 3, 8
+
+
+def find_way(env: Any, actions: dict[Any, gym.Space[Any]]) -> tuple[str, str]:
+    """How `env` can be saved, and why not better: `("pickle", "")`, `("fresh", "TypeError: ...")`.
+
+    The environment is stepped for it; global generators are left as they were.
+    """
+    why = ""
+    for way in (GET_STATE, PICKLE):
+        if way == GET_STATE and not _offers_state(env):
+            continue
+        try:
+            with _kept_global_generators():
+                why = _trial(env, way, actions)
+        except Exception as error:
+            why = f"{type(error).__name__}: {error}".strip(": ").splitlines()[0]
+        if not why:
+            return way, ""
+    return FRESH, why
+
+
+def note(info: EnvInfo, vectorized: str | None = None) -> str:
+    """What a user should know of saving this environment; "" when it is saved as it is.
+
+    :param vectorized: `rollouts.gym_env_vectorize_mode`
+    """
+    if vectorized not in (None, "sync", "SYNC"):
+        why = f"with gym_env_vectorize_mode={vectorized} they are out of reach"
+    elif info.saved_by == FRESH:
+        why = info.not_saved
+    else:
+        return ""
+    return (
+        f"running environments are not saved ({why}): new episodes begin at each checkpoint; "
+        "get_state() and set_state() in the environment keep them"
+    )
+
+
+def dump(envs: list[Any], way: str) -> bytes:
+    """The state of environments (several of one process together: they may share objects)."""
+    if way == GET_STATE:
+        return cloudpickle.dumps([_own_state(env) for env in envs], protocol=5)
+    with _without_specs(envs):
+        return cloudpickle.dumps(envs, protocol=5)
+
+
+def load(envs: list[Any], way: str, saved: bytes) -> list[Any]:
+    """The environments to go on with; those given are closed where they are replaced."""
+    states = pickle.loads(saved)
+    if way == GET_STATE:
+        for env, state in zip(envs, states, strict=True):
+            _set_own_state(env, state)
+        return envs
+    for old, new in zip(envs, states, strict=True):
+        if hasattr(old, "unwrapped") and hasattr(new, "unwrapped"):
+            new.unwrapped.spec = getattr(old.unwrapped, "spec", None)
+        old.close()
+    return states
+
+
+def _trial(env: Any, way: str, actions: dict[Any, gym.Space[Any]]) -> str:
+    """Why `env` does not come back in this way; "" when it does."""
+    player = Player(env, actions)
+    player.reset(seed=7)
+    _play(player, _STEPS_BEFORE)
+    saved = dump([env], way)
+    if len(saved) > MOST_BYTES:
+        return f"its pickled state is {len(saved) / 2**20:.0f} MB"
+    before, generators = player.now, _global_generators()
+    expected, chosen = _play(player, _STEPS_AFTER)
+    _set_global_generators(generators)
+    [again] = load([env], way, saved) if way == GET_STATE else pickle.loads(saved)
+    copy = Player(again, actions)
+    copy.now = before
+    seen, _ = _play(copy, _STEPS_AFTER, chosen)
+    if again is not env:
+        again.close()
+    return "" if _equal(expected, seen) else f"a copy made by {way} goes on differently"
+
+
+def _play(player: Player, steps: int, script: list[Any] | None = None) -> tuple[list[Moment], list[Any]]:
+    """Steps across the ends of episodes, with random or with given actions; what was seen and chosen."""
+    moments, chosen = [], []
+    for index in range(steps):
+        actions = None
+        if not player.now.over:
+            actions = script[index] if script is not None else player.choose()
+            moments.append(player.step(actions))
+        else:
+            moments.append(player.reset())
+        chosen.append(actions)
+    return moments, chosen
+
+
+def _equal(a: Any, b: Any) -> bool:
+    if isinstance(a, Moment):
+        return _equal(vars(a), vars(b))
+    if isinstance(a, dict):
+        return isinstance(b, dict) and a.keys() == b.keys() and all(_equal(a[key], b[key]) for key in a)
+    if isinstance(a, list | tuple):
+        return len(a) == len(b) and all(_equal(x, y) for x, y in zip(a, b, strict=True))
+    left, right = np.asarray(a), np.asarray(b)
+    if left.dtype.kind == "f":
+        return np.array_equal(left, right, equal_nan=True)
+    return np.array_equal(left, right)
+
+
+def _offers_state(env: Any) -> bool:
+    inner = getattr(env, "unwrapped", env)
+    return callable(getattr(inner, "get_state", None)) and callable(getattr(inner, "set_state", None))
+
+
+def _own_state(env: Any) -> dict[str, Any]:
+    """What the environment says of itself, with what its wrappers and its generator know besides."""
+    inner = env.unwrapped
+    generator = getattr(inner, "_np_random", None)
+    return {
+        "state": inner.get_state(),
+        "generator": generator.bit_generator.state if generator is not None else None,
+        "wrappers": [
+            {key: value for key, value in vars(layer).items() if key != "env" and _plain(value)}
+            for layer in _wrappers(env)
+        ],
+    }
+
+
+def _set_own_state(env: Any, saved: dict[str, Any]) -> None:
+    inner = env.unwrapped
+    inner.set_state(saved["state"])
+    if saved["generator"] is not None:
+        inner.np_random.bit_generator.state = saved["generator"]
+    for layer, values in zip(_wrappers(env), saved["wrappers"], strict=True):
+        vars(layer).update(values)
+
+
+def _wrappers(env: Any) -> list[gym.Wrapper[Any, Any, Any, Any]]:
+    layers = []
+    while isinstance(env, gym.Wrapper):
+        layers.append(env)
+        env = env.env
+    return layers
+
+
+def _plain(value: Any) -> bool:
+    return value is None or isinstance(value, bool | int | float | str | np.ndarray | np.generic)
+
+
+@contextmanager
+def _without_specs(envs: list[Any]) -> Iterator[None]:
+    """Gymnasium's spec holds the function that made an environment, with all that it refers to."""
+    inner = [env.unwrapped for env in envs if hasattr(env, "unwrapped")]
+    specs = [getattr(env, "spec", None) for env in inner]
+    cached = [(layer, layer.__dict__.pop("_cached_spec", None)) for env in envs for layer in _wrappers(env)]
+    try:
+        for env in inner:
+            env.spec = None
+        for layer, _ in cached:
+            layer._cached_spec = None
+        yield
+    finally:
+        for env, spec in zip(inner, specs, strict=True):
+            env.spec = spec
+        for layer, spec in cached:
+            layer._cached_spec = spec
+
+
+@contextmanager
+def _kept_global_generators() -> Iterator[None]:
+    state = _global_generators()
+    try:
+        yield
+    finally:
+        _set_global_generators(state)
+
+
+def _global_generators() -> tuple[Any, Any]:
+    return random.getstate(), np.random.get_state()
+
+
+def _set_global_generators(state: tuple[Any, Any]) -> None:
+    random.setstate(state[0])
+    np.random.set_state(state[1])

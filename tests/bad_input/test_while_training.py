@@ -1,0 +1,147 @@
+"""Faults that strike while a run trains end in one message, a final status and good checkpoints."""
+
+from __future__ import annotations
+
+import subprocess
+from dataclasses import replace
+
+import psutil
+import pytest
+
+from rayfish.run.checkpoint import read_header, require_whole
+from tests.bad_input.faults import (
+    CALLBACKS,
+    MODEL,
+    REMOTE,
+    Fault,
+    kill,
+    remove_folder,
+    run,
+    steady,
+    train,
+)
+from tests.bad_input.harness import Case, text_of
+from tests.helpers import info_of, only_run
+
+pytestmark = pytest.mark.slow
+
+HANG = "fault_tolerance.env_timeout_s=2"
+LIMIT = "fault_tolerance.max_num_env_runner_restarts"
+ANEW = "fault_tolerance.restart_failed_sub_environments=true"
+FAULTS = [
+    Fault("env raises", train("breaks"), "the motor is hot (world.py:29 in breaks, in step"),
+    Fault("env returns nan", train("not_a_number"), "an observation with nan at index 0 of shape (2,)"),
+    Fault("env returns another shape", train("grows"), "an observation of shape (3,)"),
+    Fault("env pays an infinite reward", train("pays_too_much"), "a reward of inf"),
+    Fault("env hangs", train("hangs", HANG), "it stands at world.py:42 in hangs"),
+    Fault("env hangs in c code", train("hangs_in_c", HANG), "it stands at world.py:47 in hangs_in_c"),
+    Fault("env runs out of memory", train("takes_all_memory"), "MemoryError"),
+    Fault(
+        "env raises on its runner up to the limit",
+        train("breaks", f"{REMOTE} {LIMIT}=1"),
+        "no runner is left",
+    ),
+    Fault(
+        "env never fills a rollout on its runner",
+        train("breaks", f"{REMOTE} environment.env_config.after=30"),
+        "runners died 3 times in a row",
+        kept=False,
+    ),
+    Fault(
+        "env is made anew for ever",
+        train("breaks", f"environment.env_config.after=30 {ANEW}"),
+        "broke 10 times before one rollout was complete",
+        kept=False,
+    ),
+    Fault(
+        "evaluation env raises",
+        train("", "evaluation.evaluation_interval=3 evaluation.evaluation_duration=2 "
+              "evaluation.evaluation_config.env_config.fault=breaks "
+              "evaluation.evaluation_config.env_config.after=15"),
+        "the motor is hot",
+    ),
+    Fault(
+        "callback raises",
+        train("", "callbacks.callbacks_class=mine:Breaks"),
+        "KeyError: 'colour' (mine.py:9 in on_train_result)",
+        files={"mine.py": CALLBACKS},
+    ),
+    Fault(
+        "callback hangs",
+        train("", "callbacks.callbacks_class=mine:Hangs fault_tolerance.no_progress_timeout_s=4"),
+        "no environment step and no update was made for 4 s; the main process stands at",
+        files={"mine.py": CALLBACKS},
+    ),
+    Fault(
+        "model raises",
+        train("", "training.model.custom_model=model:Breaks"),
+        "the cable is loose (model.py:13 in forward)",
+        files={"model.py": MODEL},
+    ),
+    Fault(
+        "learning rate becomes far too high",
+        train("", "training.lr=[[0,1e-3],[400,1e-3],[401,1e30]]"),
+        "learning broke down",
+    ),
+    Fault("run folder is removed", train(""), "was removed", strike=remove_folder, kept=False),
+    Fault("head of ray is killed", train(""), "Ray's head (gcs_server", strike=kill("gcs_server")),
+    Fault("node manager of ray is killed", train(""), "Ray's node manager", strike=kill("raylet")),
+    Fault(
+        "learner is killed more often than allowed",
+        train("", "learners.num_learners=1 --ray-num-cpus 3 fault_tolerance.max_learner_restarts=0"),
+        "the learner died",
+        strike=kill("_WrappedExecutable"),
+    ),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.name)
+def test_the_message_when(fault, tmp_path, snapshot):
+    check(fault, tmp_path, snapshot)
+
+
+def check(fault, folder, snapshot):
+    seen = run(fault, folder)
+    text = seen.stdout + seen.stderr
+    assert seen.code == 1, text
+    assert fault.said in seen.stderr, text
+    assert "Traceback" not in text
+    assert "next step:" in seen.stderr
+    if fault.kept:
+        place = only_run(folder)
+        assert info_of(place)["status"] == "failed"
+        assert fault.said in info_of(place)["reason"]
+        last = place / "checkpoints" / "last"
+        require_whole(last.resolve(), read_header(last))
+    steadied = replace(seen, stdout=steady(seen.stdout), stderr=steady(seen.stderr))
+    assert text_of(Case(fault.name, fault.line), steadied, folder) == snapshot
+
+
+def test_the_message_when_ray_ends_a_runner_for_its_memory(tmp_path, snapshot):
+    memory = psutil.virtual_memory()
+    threshold = (memory.total - memory.available + 4.5e9) / memory.total
+    if threshold > 0.9:
+        pytest.skip("too little memory is free here")
+    fault = Fault(
+        "runner takes too much memory",
+        train("hoards", f"{REMOTE} {LIMIT}=0 environment.env_config.after=150"),
+        "the machine ran low on memory, and Ray ended it",
+        environment={
+            "RAY_memory_usage_threshold": f"{threshold:.3f}", "RAY_memory_monitor_refresh_ms": "100",
+        },
+    )  # fmt: skip
+    check(fault, tmp_path, snapshot)
+
+
+def test_the_message_when_the_disk_fills_up(tmp_path, snapshot):
+    disk = tmp_path / "runs"
+    disk.mkdir()
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", disk], capture_output=True, check=False
+    )
+    if mounted.returncode != 0:
+        pytest.skip(f"no file system can be mounted here: {mounted.stderr.decode().strip()}")
+    try:
+        check(Fault("disk fills up", train(""), "No space left on device"), tmp_path, snapshot)
+    finally:
+        subprocess.run(["umount", disk], check=True)

@@ -1,0 +1,125 @@
+"""The guard around an environment names what is wrong with it, and stays out of the way otherwise."""
+
+from __future__ import annotations
+
+import pickle
+import threading
+import time
+
+import gymnasium as gym
+import numpy as np
+import pytest
+
+from rayfish.envs import pulse
+from rayfish.envs.guard import guarded
+from rayfish.errors import EnvironmentFault
+
+BOX = gym.spaces.Box(-1, 1, (2,), np.float32)
+
+
+class Told(gym.Env):
+    """An environment that returns what it is told to."""
+
+    action_space = gym.spaces.Discrete(2)
+
+    def __init__(self, space, observation, reward=0.0):
+        self.observation_space, self.observation, self.reward = space, observation, reward
+
+    def reset(self, *, seed=None, options=None):
+        return self.observation_space.sample(), {}
+
+    def step(self, action):
+        return self.observation, self.reward, False, False, {}
+
+
+DICT = gym.spaces.Dict({"place": BOX, "mask": gym.spaces.MultiBinary(3)})
+GOOD = np.zeros(2, np.float32)
+
+
+@pytest.mark.parametrize(
+    ("space", "observation", "reward"),
+    [
+        (BOX, GOOD, 1.0),
+        (BOX, [0.0, 1.0], np.float32(1)),
+        (BOX, np.full(2, 1e30, np.float32), 1),
+        (gym.spaces.Discrete(4, start=2), np.int64(5), 0.5),
+        (DICT, {"mask": np.ones(3, np.int8), "place": GOOD}, 0.0),
+        (gym.spaces.Tuple([BOX, BOX]), (GOOD, GOOD), 0.0),
+        (gym.spaces.Box(0, 255, (4, 4, 3), np.uint8), np.zeros((4, 4, 3), np.uint8), 0.0),
+    ],
+)
+def test_what_is_right_passes(space, observation, reward):
+    env = guarded(Told(space, observation, reward), "told")
+    env.reset()
+    assert env.step(0)[0] is observation
+
+
+@pytest.mark.parametrize(
+    ("space", "observation", "reward", "said"),
+    [
+        (BOX, np.array([0, np.nan], np.float32), 0.0, "an observation with nan at index 1 of shape"),
+        (BOX, np.zeros((2, 1)), 0.0, r"an observation of shape \(2, 1\); its space has shape \(2,\)"),
+        (BOX, [0.0, [1.0]], 0.0, "an observation that is a list"),
+        (BOX, np.array(["a", "b"]), 0.0, "an observation that is a array of"),
+        (BOX, GOOD, float("nan"), "a reward of nan"),
+        (BOX, GOOD, None, "a reward of None"),
+        (BOX, GOOD, np.zeros(3), r"a reward of shape \(3,\)"),
+        (gym.spaces.Discrete(4), 4, 0.0, "an observation 4; its space holds the integers 0 to 3"),
+        (DICT, {"place": GOOD}, 0.0, r"its space has the keys \['mask', 'place'\]"),
+        (DICT, {"place": GOOD * np.inf, "mask": np.ones(3)}, 0.0, r"an observation\['place'\] with nan"),
+        (gym.spaces.Tuple([BOX, BOX]), (GOOD,), 0.0, "of 1 parts; its space has 2 parts"),
+    ],
+)
+def test_what_is_wrong_is_named(space, observation, reward, said):
+    env = guarded(Told(space, observation, reward), "told")
+    env.reset()
+    with pytest.raises(EnvironmentFault, match=said) as caught:
+        env.step(0)
+    assert "step() of Told (test_guard.py:" in caught.value.what
+    assert "in step 1 of the episode" in caught.value.what
+    assert "rayfish env check told" in caught.value.hint
+    pulse.rollout_done()
+
+
+def test_a_guarded_env_can_be_pickled():
+    env = guarded(Told(BOX, GOOD), "told")
+    env.reset()
+    env.step(0)
+    again = pickle.loads(pickle.dumps(env))
+    assert again.episode_step == 1
+    assert np.array_equal(again.step(0)[0], GOOD)
+
+
+def test_an_exception_tells_in_which_step_it_was():
+    env = guarded(Told(BOX, GOOD), "told")
+    env.reset()
+    env.step(0)
+    del env.unwrapped.observation
+    with pytest.raises(AttributeError) as caught:
+        env.step(0)
+    assert caught.value.__notes__ == ["in step 2 of the episode"]
+    pulse.rollout_done()
+
+
+def test_a_call_that_hangs_is_found_with_its_line():
+    class Slow(Told):
+        def step(self, action):
+            while not over.is_set():
+                time.sleep(0.01)
+            return super().step(action)
+
+    over = threading.Event()
+    env = guarded(Slow(BOX, GOOD), "slow")
+    env.reset()
+    thread = threading.Thread(target=env.step, args=(0,))
+    thread.start()
+    time.sleep(0.2)
+    what, hint = pulse.hanging(0.1)
+    assert pulse.hanging(60.0) is None
+    assert pulse.hanging(None) is None
+    over.set()
+    thread.join()
+    assert "step() of Slow has not come back for 0.1 s, in step 1 of the episode" in what
+    assert "it stands at test_guard.py:" in what
+    assert "fault_tolerance.env_timeout_s" in hint
+    assert pulse.hanging(0.0) is None

@@ -1,0 +1,179 @@
+"""Workers that die or hang while a run trains: it goes on, counted and told, or ends with its reason."""
+
+from __future__ import annotations
+
+import os
+import signal
+
+import numpy as np
+import pytest
+
+import rayfish
+from rayfish.algorithm.workers import census
+from rayfish.errors import RunFailed
+from rayfish.run.faults import explain_exit, explain_text
+from tests.helpers import info_of, metrics_of
+
+SMALL = (
+    "rollouts.num_envs_per_env_runner=2",
+    "training.train_batch_size_per_learner=200",
+    "training.minibatch_size=50",
+    "training.num_epochs=1",
+    "training.model.fcnet_hiddens=[8]",
+    "stop_conditions.episode_reward_mean=null",
+    "fault_tolerance.delay_between_env_runner_restarts_s=0.2",
+)
+WORLD = """import time
+import gymnasium as gym
+import numpy as np
+
+
+class World(gym.Env):
+    observation_space = gym.spaces.Box(-1, 1, (2,), np.float32)
+    action_space = gym.spaces.Discrete(2)
+
+    def __init__(self, fault="", after=150):
+        self.fault, self.left = fault, after
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.t = 0
+        return self.np_random.random(2).astype(np.float32), {"metrics": {}}
+
+    def step(self, action):
+        self.t += 1
+        self.left -= 1
+        if self.left < 0 and self.fault == "breaks":
+            raise ValueError("the motor is hot")
+        if self.left < 0 and self.fault == "hangs":
+            time.sleep(3600)
+        return self.np_random.random(2).astype(np.float32), 1.0, self.t >= 10, False, {}
+"""
+
+pytestmark = pytest.mark.usefixtures("ray_session")
+
+
+@pytest.fixture
+def words(workdir):
+    """The words that train in a world of this test's own."""
+    file = workdir / f"{workdir.name}.py"  # two tests' modules of one name would be taken for each other
+    file.write_text(WORLD)
+    return lambda *more: (f"environment.env={file.name}:World", *SMALL, *more)
+
+
+def test_a_killed_runner_comes_back_with_another_seed_and_the_normaliser(words):
+    told = []
+    more = words("rollouts.num_env_runners=1", "rollouts.observation_filter=MeanStdFilter")
+    with rayfish.Trainer("cartpole", *more) as trainer:
+        trainer.losses.tell = told.append
+        trainer.step()
+        group = trainer.algorithm.env_runner_group
+        (before,) = group.foreach_env_runner(lambda runner: runner._seed, local_env_runner=False)
+        os.kill(census(trainer.algorithm)[0].pid, signal.SIGKILL)
+        for _ in range(5):
+            metrics = trainer.step()
+            if metrics["run/worker_restarts"] and not metrics["run/workers_lost"]:
+                break
+        (after,) = group.foreach_env_runner(lambda runner: runner._seed, local_env_runner=False)
+        (seen,) = group.foreach_env_runner(
+            lambda runner: runner._env_to_module.connectors[0].statistics(), local_env_runner=False
+        )
+        expected = trainer.policy_parts()["normaliser"]["default_policy"]["leaves"][0]["mean"]
+    assert metrics["run/worker_restarts"] == 1
+    assert metrics["run/workers_lost"] == 0
+    (line,) = told
+    assert line.startswith("runner 1 died: its process was killed or crashed")
+    assert line.endswith("restarted (1 of 100)")
+    assert after != before
+    assert np.allclose(seen["default_policy"]["leaves"][0]["mean"], expected, atol=0.1)
+
+
+def test_a_runner_that_hangs_is_restarted_and_its_line_is_told(words, capsys):
+    run = rayfish.train(
+        "cartpole",
+        *words("rollouts.num_env_runners=1", "environment.env_config.fault=hangs"),
+        "fault_tolerance.env_timeout_s=1",
+        "stop_conditions.training_iteration=3",
+        plain=True,
+    )
+    assert "step() of World has not come back for 1 s" in capsys.readouterr().out
+    assert info_of(run)["counters"]["run/worker_restarts"] >= 1
+    assert metrics_of(run)[-1]["run/env_steps"] >= 400
+
+
+def test_restarts_end_at_their_limit_with_the_reason(words, capsys):
+    with pytest.raises(
+        RunFailed, match=r"max_num_env_runner_restarts=1\); runner 1 died last: ValueError"
+    ) as end:
+        rayfish.train(
+            "cartpole",
+            *words("rollouts.num_env_runners=1", "environment.env_config.fault=breaks"),
+            "fault_tolerance.max_num_env_runner_restarts=1",
+            plain=True,
+        )
+    assert ".py:22 in step" in end.value.what
+    out = capsys.readouterr().out
+    assert "runner 1 died: ValueError: the motor is hot" in out
+    assert "Traceback" not in out
+
+
+def test_environments_made_anew_are_counted_and_told(words, capsys):
+    run = rayfish.train(
+        "cartpole",
+        *words("environment.env_config.fault=breaks", "fault_tolerance.restart_failed_sub_environments=true"),
+        "stop_conditions.training_iteration=3",
+        plain=True,
+    )
+    assert info_of(run)["counters"]["run/env_restarts"] >= 1
+    out = capsys.readouterr().out
+    assert "an environment broke: ValueError: the motor is hot (" in out
+    assert "Traceback" not in out
+
+
+def test_weights_that_are_no_numbers_are_never_saved(words):
+    with rayfish.Trainer("cartpole", *words()) as trainer:
+        trainer.step()
+        weights = trainer.get_weights()
+        broken = {policy: {k: v * np.nan for k, v in w.items()} for policy, w in weights.items()}
+        trainer.set_weights(broken)
+        with pytest.raises(RunFailed, match="learning broke down"):
+            trainer.step()
+
+
+def test_a_logged_traceback_becomes_one_line():
+    text = (
+        "Worker exception caught during `apply()`: \n"
+        "Traceback (most recent call last):\n"
+        '  File "/x/lib/python3.11/site-packages/ray/a.py", line 2, in sample\n'
+        "    go()\n"
+        '  File "/home/me/env.py", line 12, in step\n'
+        "    boom()\n"
+        "ValueError: boom\n"
+        "in step 7 of the episode\n"
+        "\n"
+        "The above exception was the direct cause of the following exception:\n"
+        "\n"
+        "Traceback (most recent call last):\n"
+        '  File "/x/lib/python3.11/site-packages/ray/b.py", line 3, in apply\n'
+        "RuntimeError\n"
+    )
+    reason = explain_text(text, "me.py:Env")
+    assert reason.what == "ValueError: boom (env.py:12 in step, in step 7 of the episode)"
+    assert reason.hint.startswith("mend /home/me/env.py:12; rayfish env check me.py:Env")
+    assert explain_text("nothing of the kind", "env") is None
+
+
+@pytest.mark.parametrize(
+    ("said", "means"),
+    [
+        (
+            "Worker exit type: SYSTEM_ERROR Worker unexpectedly exits with a connection error code 2.",
+            "killed",
+        ),
+        ("1 worker(s) were killed due to the node running low on memory.", "out of memory"),
+        ("Worker exits with an exit code 3.", "exit code 3"),
+        ("", "killed or crashed"),
+    ],
+)
+def test_what_ray_says_of_an_exit_is_put_into_words(said, means):
+    assert means in explain_exit(said).what
