@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import errno
 import os
+import threading
 from pathlib import Path
 
 _CURRENT_FOLDER, _EXCHANGE = -100, 2  # AT_FDCWD and RENAME_EXCHANGE of Linux
@@ -13,7 +14,7 @@ _CURRENT_FOLDER, _EXCHANGE = -100, 2  # AT_FDCWD and RENAME_EXCHANGE of Linux
 def atomic_write(path: str | Path, text: str) -> None:
     """Put `text` into `path` so that a reader sees the old content or the new, never a part."""
     path = Path(path)
-    beside = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    beside = path.with_name(f".{path.name}.{os.getpid()}-{threading.get_ident()}.tmp")
     with beside.open("w", encoding="utf-8", newline="") as file:
         file.write(text)
         file.flush()

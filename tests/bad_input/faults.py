@@ -13,8 +13,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import psutil
+import pytest
 
-from tests.bad_input.harness import PLAIN, Seen
+from tests.bad_input.harness import PLAIN, Seen, run_here
 from tests.helpers import RAYFISH
 
 SMALL = (
@@ -128,6 +129,7 @@ class Fault:
     :param files: what lies in the current folder besides world.py
     :param environment: variables of the environment
     :param kept: whether the run's folder, with a checkpoint in it, is there afterwards
+    :param here: called in this process, on the Ray of the tests, which is faster
     """
 
     name: str
@@ -137,6 +139,7 @@ class Fault:
     files: Mapping[str, str] = field(default_factory=dict)
     environment: Mapping[str, str] = field(default_factory=dict)
     kept: bool = True
+    here: bool = False
 
 
 def train(world: str, more: str = "") -> str:
@@ -163,10 +166,12 @@ def remove_folder(command: psutil.Process, run: Path) -> None:
         shutil.rmtree(run, ignore_errors=True)
 
 
-def run(fault: Fault, folder: Path) -> Seen:
+def run(fault: Fault, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Seen:
     """The command, typed in `folder`, struck once it trains."""
     for name, content in {"world.py": WORLD, **fault.files}.items():
         (folder / name).write_text(content)
+    if fault.here:
+        return run_here(shlex.split(fault.line), folder, monkeypatch)
     pipe = subprocess.PIPE
     command = subprocess.Popen(
         [RAYFISH, *shlex.split(fault.line)],

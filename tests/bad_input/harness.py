@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import platform
 import re
 import shlex
@@ -73,10 +74,10 @@ def run(case: Case, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Seen:
     if case.process:
         done = rayfish(*words, cwd=folder, ok=False, **PLAIN)
         return Seen(done.returncode, done.stdout, done.stderr)
-    return _run_here(words, folder, monkeypatch)
+    return run_here(words, folder, monkeypatch)
 
 
-def _run_here(words: list[str], folder: Path, monkeypatch: pytest.MonkeyPatch) -> Seen:
+def run_here(words: list[str], folder: Path, monkeypatch: pytest.MonkeyPatch) -> Seen:
     """The console script's own entry point, in this process."""
     from rayfish.cli.main import main
 
@@ -86,6 +87,8 @@ def _run_here(words: list[str], folder: Path, monkeypatch: pytest.MonkeyPatch) -
     for name, value in PLAIN.items():
         monkeypatch.setenv(name, value)
     monkeypatch.delenv("RAYFISH_DEBUG", raising=False)
+    for name in ("PYTHONPATH", "PYTHONHASHSEED"):  # what a run sets for its workers is not the next one's
+        monkeypatch.setenv(name, os.environ.get(name, ""))
     known, code = set(sys.modules), 0
     out, err = io.StringIO(), io.StringIO()
     before = signal.signal(signal.SIGALRM, _too_long)

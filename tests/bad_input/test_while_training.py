@@ -29,10 +29,10 @@ HANG = "fault_tolerance.env_timeout_s=2"
 LIMIT = "fault_tolerance.max_num_env_runner_restarts"
 ANEW = "fault_tolerance.restart_failed_sub_environments=true"
 FAULTS = [
-    Fault("env raises", train("breaks"), "the motor is hot (world.py:29 in breaks, in step"),
+    Fault("env raises", train("breaks"), "the motor is hot (world.py:29 in breaks, in step", here=True),
     Fault("env returns nan", train("not_a_number"), "an observation with nan at index 0 of shape (2,)"),
-    Fault("env returns another shape", train("grows"), "an observation of shape (3,)"),
-    Fault("env pays an infinite reward", train("pays_too_much"), "a reward of inf"),
+    Fault("env returns another shape", train("grows"), "an observation of shape (3,)", here=True),
+    Fault("env pays an infinite reward", train("pays_too_much"), "a reward of inf", here=True),
     Fault("env hangs", train("hangs", HANG), "it stands at world.py:42 in hangs"),
     Fault("env hangs in c code", train("hangs_in_c", HANG), "it stands at world.py:47 in hangs_in_c"),
     Fault("env runs out of memory", train("takes_all_memory"), "MemoryError"),
@@ -52,6 +52,7 @@ FAULTS = [
         train("breaks", f"environment.env_config.after=30 {ANEW}"),
         "broke 10 times before one rollout was complete",
         kept=False,
+        here=True,
     ),
     Fault(
         "evaluation env raises",
@@ -59,12 +60,14 @@ FAULTS = [
               "evaluation.evaluation_config.env_config.fault=breaks "
               "evaluation.evaluation_config.env_config.after=15"),
         "the motor is hot",
+        here=True,
     ),
     Fault(
         "callback raises",
         train("", "callbacks.callbacks_class=mine:Breaks"),
         "KeyError: 'colour' (mine.py:9 in on_train_result)",
         files={"mine.py": CALLBACKS},
+        here=True,
     ),
     Fault(
         "callback hangs",
@@ -77,11 +80,13 @@ FAULTS = [
         train("", "training.model.custom_model=model:Breaks"),
         "the cable is loose (model.py:13 in forward)",
         files={"model.py": MODEL},
+        here=True,
     ),
     Fault(
         "learning rate becomes far too high",
         train("", "training.lr=[[0,1e-3],[400,1e-3],[401,1e30]]"),
         "learning broke down",
+        here=True,
     ),
     Fault("run folder is removed", train(""), "was removed", strike=remove_folder, kept=False),
     Fault("head of ray is killed", train(""), "Ray's head (gcs_server", strike=kill("gcs_server")),
@@ -96,12 +101,12 @@ FAULTS = [
 
 
 @pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.name)
-def test_the_message_when(fault, tmp_path, snapshot):
-    check(fault, tmp_path, snapshot)
+def test_the_message_when(fault, tmp_path, snapshot, monkeypatch, ray_session):
+    check(fault, tmp_path, snapshot, monkeypatch)
 
 
-def check(fault, folder, snapshot):
-    seen = run(fault, folder)
+def check(fault, folder, snapshot, monkeypatch):
+    seen = run(fault, folder, monkeypatch)
     text = seen.stdout + seen.stderr
     assert seen.code == 1, text
     assert fault.said in seen.stderr, text
@@ -117,7 +122,7 @@ def check(fault, folder, snapshot):
     assert text_of(Case(fault.name, fault.line), steadied, folder) == snapshot
 
 
-def test_the_message_when_ray_ends_a_runner_for_its_memory(tmp_path, snapshot):
+def test_the_message_when_ray_ends_a_runner_for_its_memory(tmp_path, snapshot, monkeypatch):
     memory = psutil.virtual_memory()
     threshold = (memory.total - memory.available + 4.5e9) / memory.total
     if threshold > 0.9:
@@ -130,10 +135,10 @@ def test_the_message_when_ray_ends_a_runner_for_its_memory(tmp_path, snapshot):
             "RAY_memory_usage_threshold": f"{threshold:.3f}", "RAY_memory_monitor_refresh_ms": "100",
         },
     )  # fmt: skip
-    check(fault, tmp_path, snapshot)
+    check(fault, tmp_path, snapshot, monkeypatch)
 
 
-def test_the_message_when_the_disk_fills_up(tmp_path, snapshot):
+def test_the_message_when_the_disk_fills_up(tmp_path, snapshot, monkeypatch):
     disk = tmp_path / "runs"
     disk.mkdir()
     mounted = subprocess.run(
@@ -142,6 +147,6 @@ def test_the_message_when_the_disk_fills_up(tmp_path, snapshot):
     if mounted.returncode != 0:
         pytest.skip(f"no file system can be mounted here: {mounted.stderr.decode().strip()}")
     try:
-        check(Fault("disk fills up", train(""), "No space left on device"), tmp_path, snapshot)
+        check(Fault("disk fills up", train(""), "No space left on device"), tmp_path, snapshot, monkeypatch)
     finally:
         subprocess.run(["umount", disk], check=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import pickle
 import threading
 import time
@@ -66,6 +67,9 @@ def test_what_is_right_passes(space, observation, reward):
         (BOX, GOOD, np.zeros(3), r"a reward of shape \(3,\)"),
         (gym.spaces.Discrete(4), 4, 0.0, "an observation 4; its space holds the integers 0 to 3"),
         (DICT, {"place": GOOD}, 0.0, r"its space has the keys \['mask', 'place'\]"),
+        (DICT, [GOOD], 0.0, "an observation that is a list; its space has the keys"),
+        (gym.spaces.Discrete(4), np.inf, 0.0, "an observation inf; its space holds the integers 0 to 3"),
+        (BOX, GOOD, 10**400, "a reward that is too large for a float"),
         (DICT, {"place": GOOD * np.inf, "mask": np.ones(3)}, 0.0, r"an observation\['place'\] with nan"),
         (gym.spaces.Tuple([BOX, BOX]), (GOOD,), 0.0, "of 1 parts; its space has 2 parts"),
     ],
@@ -79,6 +83,26 @@ def test_what_is_wrong_is_named(space, observation, reward, said):
     assert "in step 1 of the episode" in caught.value.what
     assert "rayfish env check told" in caught.value.hint
     pulse.rollout_done()
+
+
+def test_a_dict_with_other_keys_is_told_which():
+    observation = {"place": GOOD, "msak": np.ones(3)}
+    env = guarded(Told(DICT, observation), "told")
+    env.reset()
+    with pytest.raises(EnvironmentFault) as caught:
+        env.step(0)
+    assert "add 'mask', leave out 'msak'" in caught.value.hint
+    pulse.rollout_done()
+
+
+def test_what_an_environment_has_is_found_behind_its_guard():
+    env = Told(BOX, GOOD)
+    env.level, env._secret = 3, 4
+    for reached in (guarded(env, "told"), pickle.loads(pickle.dumps(guarded(env, "told")))):
+        assert reached.level == 3
+        assert not hasattr(reached, "_secret")
+        with pytest.raises(AttributeError, match="colour"):
+            _ = reached.colour
 
 
 def test_a_guarded_env_can_be_pickled():
@@ -117,9 +141,28 @@ def test_a_call_that_hangs_is_found_with_its_line():
     what, hint = pulse.hanging(0.1)
     assert pulse.hanging(60.0) is None
     assert pulse.hanging(None) is None
+    assert pulse.hanging(0.1, others=[thread.ident]) is None
+    pulse.noticed_pause(time.monotonic() - 60, every=1.0)  # as after Ctrl-Z
+    assert pulse.hanging(0.1) is None
     over.set()
     thread.join()
     assert "step() of Slow has not come back for 0.1 s, in step 1 of the episode" in what
     assert "it stands at test_guard.py:" in what
     assert "fault_tolerance.env_timeout_s" in hint
     assert pulse.hanging(0.0) is None
+
+
+def test_a_sign_of_life_is_heard_whatever_user_code_does_to_logging(monkeypatch):
+    said = []
+
+    class Voice(logging.Handler):
+        def emit(self, record):
+            said.append((record.name, record.getMessage()))
+
+    monkeypatch.setattr(pulse.pulse(), "voices", [Voice()])
+    logging.disable(logging.CRITICAL)
+    try:
+        pulse._say(logging.INFO, pulse.BEAT, "7 % done")
+    finally:
+        logging.disable(logging.NOTSET)
+    assert said == [(pulse.BEAT, "7 % done")]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import inspect
+import json
 import threading
 
 import gymnasium as gym
@@ -11,6 +13,7 @@ from pettingzoo import ParallelEnv
 
 import rayfish
 from tests.helpers import comparable
+from tests.helpers import rayfish as rayfish_command
 
 pytestmark = pytest.mark.usefixtures("ray_session", "workdir")
 
@@ -97,6 +100,33 @@ class Duel(ParallelEnv):
         return *result, {a: {} for a in rewards}
 
 
+class ToldDuel(Duel):
+    """Not to be pickled, but with a state that can be asked for."""
+
+    def __init__(self):
+        super().__init__()
+        self.lock = threading.Lock()
+
+    def get_state(self):
+        return self.random.bit_generator.state, self.agents, self.steps
+
+    def set_state(self, state):
+        self.random.bit_generator.state, self.agents, self.steps = state[0], list(state[1]), state[2]
+
+
+class Chatty(Counting):
+    """Saves well by itself, but its infos hold what cannot be pickled."""
+
+    def get_state(self):
+        return self.steps, self.goal
+
+    def set_state(self, state):
+        self.steps, self.goal = state
+
+    def step(self, action):
+        return *super().step(action)[:4], {"lock": self.lock}
+
+
 def flat(trainer) -> dict[str, bytes]:
     return {
         f"{policy}/{name}": np.ascontiguousarray(value).tobytes()
@@ -136,17 +166,20 @@ def test_a_restored_trainer_goes_on_bit_for_bit(words, tmp_path):
     assert check_exact(words, tmp_path) == ("pickle", [])
 
 
-@pytest.mark.parametrize(("env", "saved_by"), [(Stateful, "get_state"), (Counting, "fresh")])
+@pytest.mark.parametrize(
+    ("env", "saved_by"), [(Stateful, "get_state"), (Counting, "fresh"), (Chatty, "get_state")]
+)
 def test_environments_that_cannot_be_pickled_are_exact_too(env, saved_by, tmp_path):
     assert check_exact(PPO, tmp_path, env) == (saved_by, [])
 
 
-def test_several_agents_with_policies_of_their_own_are_exact_too(tmp_path):
+@pytest.mark.parametrize(("env", "saved_by"), [(Duel, "pickle"), (ToldDuel, "get_state")])
+def test_several_agents_with_policies_of_their_own_are_exact_too(env, saved_by, tmp_path):
     words = (
-        *PPO, "rollouts.num_env_runners=1", "rollouts.observation_filter=MeanStdFilter",
-        "multi_agent.mapping={red: one, blue: two}",
+        *PPO, "rollouts.observation_filter=MeanStdFilter", "multi_agent.mapping={red: one, blue: two}",
+        "rollouts.horizon=70",
     )  # fmt: skip
-    assert check_exact(words, tmp_path, Duel) == ("pickle", [])
+    assert check_exact(words, tmp_path, env) == (saved_by, [])
 
 
 @pytest.mark.parametrize("words", [PPO, DQN], ids=["PPO", "DQN"])
@@ -173,13 +206,18 @@ def test_fresh_episodes_at_a_checkpoint_begin_from_other_seeds_each_time(tmp_pat
     assert len(set(seeds)) == 3
 
 
-def test_more_runners_than_the_checkpoint_knows_are_named(tmp_path):
+def test_runners_that_the_checkpoint_does_not_fit_are_named(tmp_path):
     with rayfish.Trainer(*PPO) as trainer:
         trainer.step()
         checkpoint = trainer.save(tmp_path / "checkpoint")
-    with rayfish.Trainer(*PPO, "rollouts.num_env_runners=1") as trainer:
-        assert trainer.restore(checkpoint) == ["this checkpoint knows no runner-1: new episodes there"]
-        assert trainer.step()["run/iteration"] == 2
+    for changed, runner in (
+        ("rollouts.num_env_runners=1", "runner-1"),
+        ("rollouts.num_envs_per_env_runner=2", "runner-0"),
+    ):
+        with rayfish.Trainer(*PPO, changed) as trainer:
+            (note,) = trainer.restore(checkpoint)
+            assert note == f"this checkpoint has no state that fits {runner}: new episodes there"
+            assert trainer.step()["run/iteration"] == 2
 
 
 def test_without_its_replay_buffer_a_restore_says_so(tmp_path):
@@ -208,7 +246,30 @@ def test_asynchronous_algorithms_go_on_with_counters_and_schedules_and_say_they_
         (note,) = trainer.restore(checkpoint)
         assert f"{algo} goes on with its counters and schedules, but not bit for bit" in note
         after = trainer.step()
-    assert after["run/iteration"] == before["run/iteration"] + 1
+        assert after["run/iteration"] == before["run/iteration"] + 1
+        for _ in range(10):  # the first rollouts may still be on their way
+            if after["run/env_steps"] > before["run/env_steps"]:
+                break
+            after = trainer.step()
     assert after["run/env_steps"] > before["run/env_steps"]
     rate = "learn/default_policy/default_optimizer_learning_rate"
     assert 0.0005 < after[rate] <= before[rate]
+
+
+@pytest.mark.slow
+def test_several_agents_repeat_from_command_to_command(tmp_path):
+    (tmp_path / "duel.py").write_text(
+        "import numpy as np, gymnasium as gym\nfrom pettingzoo import ParallelEnv\n\n\n"
+        + inspect.getsource(Duel)
+    )
+    lines = []
+    for number in range(2):
+        words = (
+            "train", "algo.name=PPO", "environment.env=duel.py:Duel", *PPO[2:],
+            "multi_agent.mapping={red: one, blue: two}", "stop_conditions.training_iteration=1",
+            f"runtime.name=duel{number}", "rollouts.num_env_runners=1", "debugging.deterministic=true",
+        )  # fmt: skip
+        rayfish_command(*words, cwd=tmp_path)
+        (file,) = tmp_path.glob(f"runs/duel{number}/*/metrics.jsonl")
+        lines.append(comparable(json.loads(file.read_text())))
+    assert lines[0] == lines[1]

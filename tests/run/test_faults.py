@@ -130,6 +130,54 @@ def test_environments_made_anew_are_counted_and_told(words, capsys):
     assert "Traceback" not in out
 
 
+def test_environments_made_anew_before_a_checkpoint_are_not_told_again_after_it(words, workdir):
+    more = words(
+        "environment.env_config.fault=breaks",
+        "environment.env_config.after=300",
+        "fault_tolerance.restart_failed_sub_environments=true",
+    )
+    with rayfish.Trainer("cartpole", *more) as trainer:
+        while not trainer.losses.env_restarts:
+            trainer.step()
+        saved, before = trainer.save(workdir / "saved"), trainer.losses.env_restarts
+    told = []
+    with rayfish.Trainer("cartpole", *more) as trainer:
+        trainer.losses.tell = told.append
+        trainer.restore(saved)
+        trainer.step()
+    assert before > 0
+    assert told == []
+
+
+def test_a_learner_that_dies_before_the_first_checkpoint_begins_from_the_warm_start(words, workdir):
+    def same(one, other):
+        return all(np.array_equal(one["default_policy"][k], v) for k, v in other["default_policy"].items())
+
+    with rayfish.Trainer("cartpole", *words()) as trainer:
+        trainer.step()
+        saved, weights = trainer.save(workdir / "saved"), trainer.get_weights()
+    with rayfish.Trainer("cartpole", *words(f"algo.checkpoint_path={saved}")) as trainer:
+        assert same(weights, trainer.get_weights())
+        trainer.step()
+        assert not same(weights, trainer.get_weights())
+        trainer.rebuild()
+        assert same(weights, trainer.get_weights())
+
+
+def test_a_dead_runner_is_not_taken_for_the_learner(words):
+    more = words(
+        "rollouts.num_env_runners=1", "learners.num_learners=1",
+        "fault_tolerance.restart_failed_env_runners=false",
+    )  # fmt: skip
+    with rayfish.Trainer("cartpole", *more) as trainer:
+        trainer.step()
+        os.kill(census(trainer.algorithm)[0].pid, signal.SIGKILL)
+        with pytest.raises(RunFailed) as end:
+            for _ in range(5):
+                trainer.step()
+    assert "learner died" not in end.value.what
+
+
 def test_weights_that_are_no_numbers_are_never_saved(words):
     with rayfish.Trainer("cartpole", *words()) as trainer:
         trainer.step()

@@ -6,7 +6,7 @@ import pytest
 
 from rayfish.errors import ConfigError
 from rayfish.experiment import Experiment
-from rayfish.run import preflight
+from rayfish.run import preflight, resources
 from rayfish.run.engine import RayOptions
 
 TWO_CPUS = RayOptions(num_cpus=2, num_gpus=0)
@@ -15,7 +15,7 @@ TWO_CPUS = RayOptions(num_cpus=2, num_gpus=0)
 @pytest.fixture(autouse=True)
 def two_cpus_and_no_gpu(monkeypatch):
     """Whatever Ray other tests have running, this machine is the one judged here."""
-    monkeypatch.setattr(preflight, "offered", lambda options: (float(options.num_cpus or 2), 0.0))
+    monkeypatch.setattr(resources, "offered", lambda options: (float(options.num_cpus or 2), 0.0))
 
 
 def compose(*overrides: str, name: str | None = "cartpole") -> Experiment:
@@ -39,7 +39,7 @@ def test_too_many_runners_are_refused_with_the_arithmetic():
 
 def test_fit_shrinks_to_the_machine_and_says_what_it_changed():
     wanted = compose("rollouts.num_env_runners=8", "learners.num_gpus_per_learner=1")
-    fitted, notes = preflight.fit(wanted, TWO_CPUS)
+    fitted, notes = resources.fit(wanted, TWO_CPUS)
     assert fitted.get("rollouts.num_env_runners") == 1
     assert fitted.get("learners.num_gpus_per_learner") == 0
     assert notes == [
@@ -94,14 +94,14 @@ def test_a_metric_nobody_reports_is_no_measure_of_the_best():
 
 
 def test_a_learner_on_a_gpu_needs_no_cpu_of_its_own():
-    cpus, gpus = preflight.needs(compose("learners.num_learners=1", "learners.num_gpus_per_learner=1"))
+    cpus, gpus = resources.needs(compose("learners.num_learners=1", "learners.num_gpus_per_learner=1"))
     assert sum(cpus.values()) == 1
     assert sum(gpus.values()) == 1
 
 
 def test_fit_names_wrong_types_before_it_calculates():
     with pytest.raises(ConfigError, match="num_env_runners"):
-        preflight.fit(compose("rollouts.num_env_runners=many"), TWO_CPUS)
+        resources.fit(compose("rollouts.num_env_runners=many"), TWO_CPUS)
 
 
 def test_a_missing_optional_package_names_its_extra(monkeypatch):

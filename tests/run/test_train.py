@@ -13,7 +13,7 @@ from rayfish.errors import ConfigError, RunFailed
 from rayfish.metrics.stop import StopConditions
 from rayfish.run.directory import RunDirectory
 from rayfish.run.evaluate import evaluate
-from tests.helpers import info_of, metrics_of
+from tests.helpers import comparable, info_of, metrics_of
 
 SMALL = (
     "rollouts.num_envs_per_env_runner=4",
@@ -61,15 +61,14 @@ def test_only_the_newest_checkpoints_and_the_best_are_kept():
     assert numbered <= {"000004", "000005", best}
 
 
-def test_resume_goes_on_with_counters_and_metrics():
-    run = train("stop_conditions.training_iteration=2", "checkpoint.checkpoint_frequency=1")
+def test_a_finished_run_that_is_extended_equals_one_that_was_meant_to_be_longer():
+    often = "checkpoint.checkpoint_frequency=1"
+    whole = train("stop_conditions.training_iteration=4", often)
+    run = train("stop_conditions.training_iteration=2", often)
     again = rayfish.train(None, "stop_conditions.training_iteration=4", resume=run, plain=True)
     assert again == run
-    lines = metrics_of(run)
-    assert [line["run/iteration"] for line in lines] == [1, 2, 3, 4]
-    steps = [line["run/env_steps"] for line in lines]
-    assert steps == sorted(steps)
-    assert steps[3] > steps[1] * 1.5
+    assert [comparable(line) for line in metrics_of(run)] == [comparable(line) for line in metrics_of(whole)]
+    assert [line["run/iteration"] for line in metrics_of(run)] == [1, 2, 3, 4]
     assert info_of(run)["status"] == "done"
 
 

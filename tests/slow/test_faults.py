@@ -12,6 +12,24 @@ from tests.helpers import RAYFISH, info_of, metrics_of
 
 pytestmark = pytest.mark.slow
 
+SIMULATOR = """import subprocess
+
+from world import World
+
+
+class Simulator(World):
+    def __init__(self, **config):
+        super().__init__(**config)
+        self.program = subprocess.Popen(["sleep", "60"])
+
+    def step(self, action):
+        if self.program is not None:
+            self.program.terminate()
+            print("the program ended with", self.program.wait(timeout=20))
+            self.program = None
+        return super().step(action)
+"""
+
 
 def struck(folder, victim: str, more: str):
     """The output of a run of twelve iterations in which `victim` was killed, and its folder."""
@@ -48,3 +66,22 @@ def test_a_run_goes_on_when_all_its_runners_are_killed(tmp_path):
     assert info_of(run)["counters"]["run/worker_restarts"] == 2
     assert info_of(run)["status"] == "done"
     assert "Traceback" not in out
+
+
+def test_an_environment_on_a_runner_can_end_the_program_it_started(tmp_path):
+    (tmp_path / "world.py").write_text(WORLD)
+    (tmp_path / "simulator.py").write_text(SIMULATOR)
+    words = train("", f"{REMOTE} stop_conditions.training_iteration=2").replace(
+        "world.py:World", "simulator.py:Simulator"
+    )
+    done = subprocess.run(
+        [RAYFISH, *words.split()],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        env=environment_of_tests(),
+        timeout=200,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "the program ended with -15" in done.stdout

@@ -6,8 +6,11 @@ An environment itself never needs Ray; what RLlib asks for on top of it is added
 from __future__ import annotations
 
 import multiprocessing
+import signal
+import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from types import FrameType
 from typing import Any
 
 import gymnasium as gym
@@ -56,6 +59,8 @@ class EnvCreator:
         if self.setup is not None and name not in _SET_UP:
             _SET_UP.add(name)
             self.setup(name)
+        if name != "driver":
+            _outlive_sigterm()
         # The driver is looked after by the run itself; a process that it forked is not.
         if name != "driver" or multiprocessing.parent_process() is not None:
             pulse.watch(self.patience)
@@ -64,6 +69,22 @@ class EnvCreator:
             config = {key: value for key, value in context.items() if key != "num_envs"}
             return guarded(make_vector(self.spec, config, context["num_envs"]), self.spec.name)
         return guarded(for_rllib(make(self.spec, context)), self.spec.name)
+
+
+def _outlive_sigterm() -> None:
+    """A worker goes on after SIGTERM (its run saves first), and a program that it starts can be ended by it.
+
+    A Ray that Rayfish started has SIGTERM blocked in all its processes (`run.engine`), which programs
+    would inherit; of a handler they inherit nothing.
+    """
+    blocked = signal.SIGTERM in signal.pthread_sigmask(signal.SIG_BLOCK, ())
+    if blocked and threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGTERM, _go_on)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
+
+
+def _go_on(number: int, frame: FrameType | None) -> None:
+    """Does nothing; `SIG_IGN` in its place would be inherited."""
 
 
 def worker_name(context: Any, role: str = "runner") -> str:

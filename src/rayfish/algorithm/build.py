@@ -270,7 +270,8 @@ def _modules(config: AlgorithmConfig, experiment: Experiment, info: EnvInfo, nam
         policy: module_spec(name, {**model, **(settings.get("model") or {})}, experiment.paths)
         for policy, settings in policies.items()
     }
-    config.multi_agent(policies=set(policies), policy_mapping_fn=agent_mapping(experiment))
+    # A list, not a set: networks are initialised in this order, and the order of a set is chance.
+    config.multi_agent(policies=list(policies), policy_mapping_fn=agent_mapping(experiment))
     if all(spec is not None for spec in specs.values()):
         config.rl_module(rl_module_spec=MultiRLModuleSpec(rl_module_specs=specs))
 

@@ -75,7 +75,8 @@ class RecordedData(OfflineData):
     def position(self) -> dict[str, Any]:
         """Where the data is being read, with the episodes that batches are drawn from."""
         buffer = getattr(self._prelearner, "episode_buffer", None)
-        return {"row": self._row, "buffer": pickle.dumps(buffer, protocol=5) if buffer is not None else None}
+        saved = self._buffer if buffer is None else pickle.dumps(buffer, protocol=5)
+        return {"row": self._row, "buffer": saved}
 
     def go_to(self, position: dict[str, Any]) -> None:
         """Goes on reading where `position` was taken."""

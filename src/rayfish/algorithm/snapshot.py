@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -77,14 +78,14 @@ def take(algorithm: Algorithm, *, way: str, salt: int) -> dict[str, bytes]:
 def put(algorithm: Algorithm, parts: dict[str, bytes]) -> list[str]:
     """Puts what `take` gave into an algorithm that was restored from RLlib's own checkpoint.
 
-    Gives the names of processes that there is no state for (a run continued with more runners).
+    Gives the names of runners that it has no fitting state for (a run continued with more of them,
+    or with more environments on each).
     """
     missing: list[str] = []
     for name, group in _groups(algorithm).items():
         given = {part: state for part, state in parts.items() if part.startswith(f"{name}-")}
-        wanted = _each_runner(group, name, _runner_index)
-        missing += sorted(set(wanted) - set(given))
-        _each_runner(group, name, partial(_restore_runner, states=given, name=name))
+        fitted = _each_runner(group, name, partial(_restore_runner, states=given, name=name))
+        missing += sorted(runner for runner, fits in fitted.items() if not fits)
     learners = {part: state for part, state in parts.items() if part.startswith("learner-")}
     if algorithm.learner_group.is_local:
         _restore_learner(algorithm.learner_group._learner, learners["learner-0"])
@@ -137,10 +138,6 @@ def _each_runner(group: Any, name: str, function: Callable[[Any], Any]) -> dict[
     return found
 
 
-def _runner_index(runner: Any) -> int:
-    return runner.worker_index
-
-
 def _driver_state(algorithm: Algorithm) -> dict[str, Any]:
     offline: Any = getattr(algorithm, "offline_data", None)
     pipeline = getattr(algorithm, "env_to_module_connector", None)
@@ -165,27 +162,40 @@ def _restore_driver(algorithm: Algorithm, state: dict[str, Any]) -> None:
 def _runner_state(runner: Any, way: str, salt: int) -> bytes:
     """What an env runner needs to take its next step as if nothing had happened."""
     drawn = generators()
-    envs = _vector_state(runner.env, way) if runner.env is not None else None
-    if runner.env is not None and envs is None:
-        _begin_anew(runner, salt)
-    return _packed(
-        {
+
+    def state(envs: dict[str, Any] | None) -> dict[str, Any]:
+        return {
             "generators": drawn,
             "envs": envs,
             "way": way,
+            "num_envs": runner.num_envs,
             "sampler": {name: _on_cpu(getattr(runner, name)) for name in _SAMPLER},
             "weights_seq_no": runner._weights_seq_no,
             "connectors": [_pipeline_state(runner._env_to_module), _pipeline_state(runner._module_to_env)],
             "callbacks": _callback_states(runner._callbacks),
         }
-    )
+
+    if runner.env is None:
+        return _packed(state(None))
+    try:
+        envs = _vector_state(runner.env, way)
+        if envs is not None:
+            return _packed(state(envs))
+    except Exception:  # it could be saved when it was tried; now it, or an info, holds what cannot
+        pass
+    _begin_anew(runner, salt)
+    return _packed(state(None))
 
 
-def _restore_runner(runner: Any, states: dict[str, bytes], name: str) -> None:
+def _restore_runner(runner: Any, states: dict[str, bytes], name: str) -> bool:
+    """Whether there was a state that fits this runner; it is left alone otherwise."""
     saved = states.get(f"{name}-{runner.worker_index or 0}")
     if saved is None:
-        return
+        return False
     state = _unpacked(saved)
+    pieces = [len(runner._env_to_module.connectors), len(runner._module_to_env.connectors)]
+    if state["num_envs"] != runner.num_envs or [len(part) for part in state["connectors"]] != pieces:
+        return runner.env is None  # the driver's, beside remote ones: it has no episodes to lose
     if runner.env is not None and state["envs"] is not None:
         _restore_vector(runner.env, state["way"], state["envs"])
     for attribute, value in state["sampler"].items():
@@ -200,6 +210,7 @@ def _restore_runner(runner: Any, states: dict[str, bytes], name: str) -> None:
     _restore_pipeline(runner._module_to_env, state["connectors"][1])
     _restore_callbacks(runner._callbacks, state["callbacks"])
     set_generators(state["generators"])
+    return True
 
 
 def _begin_anew(runner: Any, salt: int) -> None:
@@ -220,10 +231,7 @@ def _vector_state(vector: Any, way: str) -> dict[str, Any] | None:
     inner = vector.unwrapped
     if not hasattr(inner, "envs"):  # other processes, or one environment that is a vector by itself
         return None
-    try:
-        saved = env_state.dump(inner.envs, way)
-    except Exception:  # it could be saved when it was tried; now it holds something that cannot
-        return None
+    saved = env_state.dump(inner.envs, way)
     return {"envs": saved, "vector": {name: getattr(inner, name) for name in _VECTOR if hasattr(inner, name)}}
 
 
@@ -244,10 +252,10 @@ def _learner_state(learner: Any) -> bytes:
 def _restore_learner(learner: Any, saved: bytes) -> None:
     state = _unpacked(saved)
     for name, values in state["variables"].items():
-        current = getattr(learner, name)
-        for key, value in values.items():
-            if value is not None:
-                _set_variable(current, key, value)
+        current = getattr(learner, name, None)
+        if isinstance(current, dict):
+            for key in (key for key, value in values.items() if value is not None):
+                _set_variable(current, key, values[key])
     set_generators(state["generators"])
 
 
@@ -295,21 +303,20 @@ def _restore_pipeline(pipeline: Any, states: list[dict[str, Any]]) -> None:
             piece.set_state(state)
 
 
-def _callback_states(callbacks: Any) -> list[bytes | None]:
-    """What callbacks of the user's own remember; None of one that holds what cannot be saved."""
-    found: list[bytes | None] = []
+def _callback_states(callbacks: Any) -> list[dict[str, bytes]]:
+    """What callbacks of the user's own remember, as far as it can be saved (an open file cannot)."""
+    found: list[dict[str, bytes]] = []
     for callback in _as_list(callbacks):
-        try:
-            found.append(cloudpickle.dumps(vars(callback)))
-        except Exception:
-            found.append(None)
+        found.append({})
+        for name, value in vars(callback).items():
+            with suppress(Exception):
+                found[-1][name] = cloudpickle.dumps(value)
     return found
 
 
-def _restore_callbacks(callbacks: Any, states: list[bytes | None]) -> None:
+def _restore_callbacks(callbacks: Any, states: list[dict[str, bytes]]) -> None:
     for callback, state in zip(_as_list(callbacks), states, strict=False):
-        if state is not None:
-            vars(callback).update(pickle.loads(state))
+        vars(callback).update({name: pickle.loads(value) for name, value in state.items()})
 
 
 def _as_list(callbacks: Any) -> list[Any]:

@@ -63,8 +63,11 @@ def main(arguments: list[str] | None = None) -> None:
     if words in ([], ["--help"], ["-h"]) and "_RAYFISH_COMPLETE" not in os.environ:
         print(overview(colour=sys.stdout.isatty() and "NO_COLOR" not in os.environ))
         return
+    words = _with_verb(words)
+    if words[0] == "train":
+        _settle_hashes()
     try:
-        sys.exit(app(args=_with_verb(words), prog_name="rayfish", standalone_mode=False) or 0)
+        sys.exit(app(args=words, prog_name="rayfish", standalone_mode=False) or 0)
     except RayfishError as error:
         if os.environ.get("RAYFISH_DEBUG"):
             raise
@@ -88,6 +91,18 @@ def main(arguments: list[str] | None = None) -> None:
             raise
         show(_unforeseen(error))
         sys.exit(1)
+
+
+def _settle_hashes() -> None:
+    """Starts the command anew, in the same process, with the order of sets settled.
+
+    RLlib walks through sets of agent and policy names, so that a run of several agents would
+    otherwise never repeat. Only an interpreter that starts can be told so.
+    """
+    script = sys.orig_argv[1] if len(sys.orig_argv) > 1 else ""
+    if "PYTHONHASHSEED" not in os.environ and os.path.basename(script) == "rayfish":  # noqa: PTH119
+        os.environ["PYTHONHASHSEED"] = "0"
+        os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])
 
 
 def _unforeseen(error: Exception) -> RayfishError:

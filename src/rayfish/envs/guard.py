@@ -42,6 +42,12 @@ class _Guarding:
     name: str
     episode_step: int
 
+    def __getattr__(self, name: str) -> Any:
+        """What callbacks read of an environment is found behind its guard, too; nothing private."""
+        if name.startswith("_") or name == "env":
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+        return getattr(self.env, name)
+
     def _called(self, method: str, *arguments: Any, **options: Any) -> Any:
         mine, me = pulse(), threading.get_ident()
         mine.running[me] = Call(time.monotonic(), self, method)

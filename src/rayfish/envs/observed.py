@@ -81,7 +81,7 @@ class _Discrete(Observed):
         try:
             if int(value) == value and self._start <= value < self._end:
                 return None
-        except (TypeError, ValueError):
+        except (TypeError, ValueError, OverflowError):
             pass
         return Wrong(
             f"{self.name} {value!r}; its space holds the integers {self._start} to {self._end - 1}",
@@ -98,10 +98,17 @@ class _Dict(Observed):
 
     def wrong(self, value: Any) -> Wrong | None:
         """The keys, then each part."""
-        if not isinstance(value, Mapping) or value.keys() != self._parts.keys():
-            got = list(value) if isinstance(value, Mapping) else type(value).__name__
+        if not isinstance(value, Mapping):
             return Wrong(
-                f"{self.name} with {got}; its space has the keys {list(self._parts)}", "return a dict"
+                f"{self.name} that is a {type(value).__name__}; its space has the keys {list(self._parts)}",
+                "return a dict",
+            )
+        if value.keys() != self._parts.keys():
+            missing = [f"add {key!r}" for key in self._parts if key not in value]
+            extra = [f"leave out {key!r}" for key in value if key not in self._parts]
+            return Wrong(
+                f"{self.name} with {list(value)}; its space has the keys {list(self._parts)}",
+                ", ".join([*missing, *extra]),
             )
         for key, part in self._parts.items():
             found = part.wrong(value[key])
@@ -136,6 +143,8 @@ class Reward(Observed):
             if math.isfinite(value):
                 return None
             return Wrong(f"{self.name} of {float(value)}", _FINITE)
+        except OverflowError:
+            return Wrong(f"{self.name} that is too large for a float", _FINITE)
         except (TypeError, ValueError):
             got = f"{value!r}" if np.ndim(value) == 0 else f"shape {np.shape(value)}"
             return Wrong(f"{self.name} of {got} ({type(value).__name__})", "a reward is one number")

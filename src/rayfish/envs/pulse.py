@@ -12,7 +12,7 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
@@ -23,6 +23,9 @@ if TYPE_CHECKING:
 
 FAULTS_IN_A_ROW = 10
 """Environments made anew within one rollout before this counts as a livelock."""
+
+PAUSE_S = 30.0
+"""A round of a watching thread that takes so much longer than it should: the process was stopped."""
 
 BEAT = "rayfish.beat"
 """The logger by which the driver hears that a worker gets on; shown nowhere."""
@@ -75,7 +78,9 @@ class Pulse:
         self.running: dict[int, Call] = {}
         self.finished = 0
         self.faults = 0
+        self.woken = 0.0
         self.watching = False
+        self.voices: list[logging.Handler] = []
         self.give_up: Callable[[str, str], None] = leave
 
     def fault(self, what: str, env: str) -> None:
@@ -91,7 +96,7 @@ class Pulse:
 
 def leave(what: str, hint: str) -> None:
     """Ends this worker process with its reason; Ray starts another one in its place."""
-    logging.getLogger(FAULT).error("%s\n%s", what, hint)
+    _say(logging.ERROR, FAULT, f"{what}\n{hint}")
     time.sleep(1.0)  # the message is still on its way to the driver
     os._exit(1)
 
@@ -117,14 +122,29 @@ def rollout_done() -> None:
     _pulse.faults = 0
 
 
-def hanging(timeout_s: float | None) -> tuple[str, str] | None:
-    """What hangs and the next step, when a call of this process has been running for longer than that."""
+def hanging(timeout_s: float | None, others: Collection[int] = ()) -> tuple[str, str] | None:
+    """What hangs and the next step, when a call of this process has been running for longer than that.
+
+    :param others: threads that somebody else looks after
+    """
     if timeout_s is None:
         return None
     for thread, call in list(_pulse.running.items()):
-        if time.monotonic() - call.since > timeout_s:
+        if thread not in others and time.monotonic() - max(call.since, _pulse.woken) > timeout_s:
             return _told(thread, call, timeout_s)
     return None
+
+
+def noticed_pause(before: float, every: float) -> float:
+    """The time now; after a pause of the whole process (Ctrl-Z, a stopped container) waiting begins anew.
+
+    :param before: when the watching thread's last round began
+    :param every: how long a round takes
+    """
+    now = time.monotonic()
+    if now - before > every + PAUSE_S:
+        _pulse.woken = now
+    return now
 
 
 def watch(patience: Patience) -> None:
@@ -132,22 +152,31 @@ def watch(patience: Patience) -> None:
     mine = pulse()
     if not mine.watching:
         mine.watching = True
+        mine.voices = list(logging.getLogger().handlers)
         threading.Thread(target=_watch, args=(mine, patience), name="rayfish-pulse", daemon=True).start()
 
 
 def _watch(mine: Pulse, patience: Patience) -> None:
     timeout_s, beat_s = patience.env_timeout_s, patience.beat_s
-    beat = logging.getLogger(BEAT)
-    heard, told = -1, 0.0
+    every = min(1.0, beat_s, (timeout_s or 5.0) / 5)
+    heard, told, before = -1, 0.0, time.monotonic()
     while True:
-        time.sleep(min(1.0, beat_s, (timeout_s or 5.0) / 5))
+        time.sleep(every)
+        before = noticed_pause(before, every)
         found = hanging(timeout_s)
         if found is not None:
             mine.give_up(*found)
         # A call that is running counts as life: how long it may run is the timeout's business.
         if time.monotonic() - told >= beat_s and (mine.finished != heard or mine.running):
             heard, told = mine.finished, time.monotonic()
-            beat.info("%d", heard)
+            _say(logging.INFO, BEAT, str(heard))
+
+
+def _say(level: int, logger: str, text: str) -> None:
+    """To the driver, whatever user code has made of the levels and handlers of `logging` since."""
+    record = logging.LogRecord(logger, level, __file__, 0, text, None, None)
+    for handler in _pulse.voices or logging.getLogger().handlers:
+        handler.handle(record)
 
 
 def _told(thread: int, call: Call, timeout_s: float) -> tuple[str, str]:

@@ -12,6 +12,8 @@ from __future__ import annotations
 
 import pickle
 import random
+import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -28,7 +30,7 @@ GET_STATE, PICKLE, FRESH = "get_state", "pickle", "fresh"
 MOST_BYTES = 64 * 2**20
 """A larger pickled environment is not saved: checkpoints would be mostly its data."""
 
-_STEPS_BEFORE, _STEPS_AFTER = 3, 8
+_STEPS_BEFORE, _STEPS_AFTER, _LONGEST_S = 3, 8, 20.0
 
 
 def find_way(env: Any, actions: dict[Any, gym.Space[Any]]) -> tuple[str, str]:
@@ -91,9 +93,12 @@ def load(envs: list[Any], way: str, saved: bytes) -> list[Any]:
 
 def _trial(env: Any, way: str, actions: dict[Any, gym.Space[Any]]) -> str:
     """Why `env` does not come back in this way; "" when it does."""
-    player = Player(env, actions)
+    player, began = Player(env, actions), time.monotonic()
     player.reset(seed=7)
     _play(player, _STEPS_BEFORE)
+    took = time.monotonic() - began
+    if took > _LONGEST_S:
+        return f"its first {_STEPS_BEFORE} steps took {took:.0f} s, too long to try it"
     saved = dump([env], way)
     if len(saved) > MOST_BYTES:
         return f"its pickled state is {len(saved) / 2**20:.0f} MB"
@@ -137,42 +142,47 @@ def _equal(a: Any, b: Any) -> bool:
 
 
 def _offers_state(env: Any) -> bool:
-    inner = getattr(env, "unwrapped", env)
+    inner = _layers(env)[-1]
     return callable(getattr(inner, "get_state", None)) and callable(getattr(inner, "set_state", None))
 
 
 def _own_state(env: Any) -> dict[str, Any]:
     """What the environment says of itself, with what its wrappers and its generator know besides."""
-    inner = env.unwrapped
+    *wrappers, inner = _layers(env)
     generator = getattr(inner, "_np_random", None)
     return {
         "state": inner.get_state(),
         "generator": generator.bit_generator.state if generator is not None else None,
         "wrappers": [
             {key: value for key, value in vars(layer).items() if key != "env" and _plain(value)}
-            for layer in _wrappers(env)
+            for layer in wrappers
         ],
     }
 
 
 def _set_own_state(env: Any, saved: dict[str, Any]) -> None:
-    inner = env.unwrapped
+    *wrappers, inner = _layers(env)
+    env.reset()  # many build their simulator only there
     inner.set_state(saved["state"])
     if saved["generator"] is not None:
         inner.np_random.bit_generator.state = saved["generator"]
-    for layer, values in zip(_wrappers(env), saved["wrappers"], strict=True):
+    for layer, values in zip(wrappers, saved["wrappers"], strict=True):
         vars(layer).update(values)
 
 
-def _wrappers(env: Any) -> list[gym.Wrapper[Any, Any, Any, Any]]:
-    layers = []
-    while isinstance(env, gym.Wrapper):
-        layers.append(env)
-        env = env.env
-    return layers
+def _layers(env: Any) -> list[Any]:
+    """The environment with all that is wrapped around it (in any library), the user's own last."""
+    found = [env]
+    while (inner := getattr(found[-1], "__dict__", {}).get("env")) is not None and inner is not found[-1]:
+        found.append(inner)
+    return found
 
 
 def _plain(value: Any) -> bool:
+    if isinstance(value, list | tuple | set):
+        return all(_plain(part) for part in value)
+    if isinstance(value, dict):
+        return all(_plain(key) and _plain(part) for key, part in value.items())
     return value is None or isinstance(value, bool | int | float | str | np.ndarray | np.generic)
 
 
@@ -181,7 +191,8 @@ def _without_specs(envs: list[Any]) -> Iterator[None]:
     """Gymnasium's spec holds the function that made an environment, with all that it refers to."""
     inner = [env.unwrapped for env in envs if hasattr(env, "unwrapped")]
     specs = [getattr(env, "spec", None) for env in inner]
-    cached = [(layer, layer.__dict__.pop("_cached_spec", None)) for env in envs for layer in _wrappers(env)]
+    wrappers = [layer for env in envs for layer in _layers(env) if isinstance(layer, gym.Wrapper)]
+    cached = [(layer, layer._cached_spec) for layer in wrappers]
     try:
         for env in inner:
             env.spec = None
@@ -204,10 +215,14 @@ def _kept_global_generators() -> Iterator[None]:
         _set_global_generators(state)
 
 
-def _global_generators() -> tuple[Any, Any]:
-    return random.getstate(), np.random.get_state()
+def _global_generators() -> tuple[Any, Any, Any]:
+    torch = sys.modules.get("torch")  # not imported for it: an environment that draws from it has done so
+    drawn = torch.get_rng_state() if torch is not None else None
+    return random.getstate(), np.random.get_state(), drawn
 
 
-def _set_global_generators(state: tuple[Any, Any]) -> None:
+def _set_global_generators(state: tuple[Any, Any, Any]) -> None:
     random.setstate(state[0])
     np.random.set_state(state[1])
+    if state[2] is not None:
+        sys.modules["torch"].set_rng_state(state[2])

@@ -14,12 +14,14 @@ goes is renamed first, then removed. So a folder with a number for a name is alw
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import platform
 import shutil
 import time
 import zlib
+from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -37,7 +39,7 @@ if TYPE_CHECKING:
 LAYOUT = 2
 REPLAY = "replay.lz4"
 _HEADER = "rayfish.json"
-_DRAFTS = (".writing-", ".dropping-")
+_DRAFTS = (".writing-", ".dropping-", ".aside-")
 _PACKAGES = ("ray", "torch", "gymnasium", "numpy")
 
 
@@ -153,6 +155,8 @@ def require_whole(folder: Path, header: dict[str, Any]) -> None:
             wrong = path.stat().st_size != size or _checksum(path) != checksum
         except FileNotFoundError:
             wrong = name != REPLAY  # a replay buffer goes when a later checkpoint has one
+        except OSError:
+            wrong = True
         if wrong:
             raise CheckpointError(
                 f"{folder} is damaged: {name} is not as it was written",
@@ -201,7 +205,7 @@ def restore(folder: Path, trainer: Trainer) -> list[str]:
     if algo in INEXACT:
         notes.append(f"{algo} goes on with its counters and schedules, but not bit for bit: {INEXACT[algo]}")
     if missing:
-        notes.append(f"this checkpoint knows no {', '.join(missing)}: new episodes there")
+        notes.append(f"this checkpoint has no state that fits {', '.join(missing)}: new episodes there")
     return notes
 
 
@@ -299,6 +303,8 @@ class Checkpoints:
 
     def save(self, trainer: Trainer) -> Path:
         """Writes a checkpoint of this iteration, moves the links, drops what is not kept."""
+        if not self.folder.is_dir():
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(self.folder))
         path = self.folder / f"{trainer.iteration:06d}"
         best, score = self.best, trainer.metrics.get(self.metric)
         if score is not None and (best is None or self.sign * score >= self.sign * best["value"]):
@@ -312,6 +318,10 @@ class Checkpoints:
     def saved(self, iteration: int) -> bool:
         """Whether this iteration has its checkpoint already."""
         return self.last is not None and self.last.name == f"{iteration:06d}"
+
+    def any(self) -> bool:
+        """Whether there is a checkpoint at all."""
+        return bool(self._numbered())
 
     def newest(self) -> tuple[Path | None, list[str]]:
         """The last whole checkpoint, whatever became of the link to it, and what is wrong with later ones."""
@@ -330,13 +340,17 @@ class Checkpoints:
         return None, []
 
     def require_continuable(self) -> None:
-        """Before anything is started: there is a checkpoint that can be read here, or none at all.
+        """Before anything is started: the last checkpoint, if there is one, was made with this Ray.
 
-        :raises CheckpointError: all are damaged, or the last was made with another Ray
+        :raises CheckpointError: it was made with another
         """
-        path, _ = self.newest()
-        if path is not None:
-            require_same_ray(path, read_header(path))
+        for path in self._numbered()[-1:]:
+            with suppress(CheckpointError):
+                header = read_header(path)
+                break
+        else:
+            return
+        require_same_ray(path, header)
 
     def recall(self, last: Path) -> None:
         """Takes up the state of an earlier session; a best by another metric means nothing here."""
@@ -359,7 +373,7 @@ class Checkpoints:
             atomic_link(self.folder / "last", self.last.name)
         if self.best is not None:
             atomic_link(self.folder / "best", self.best["checkpoint"])
-        elif not (self.folder / "best").exists():
+        else:
             (self.folder / "best").unlink(missing_ok=True)
 
     def _numbered(self) -> list[Path]:

@@ -103,7 +103,7 @@ def running_ray(options: RayOptions, paths: Sequence[str] = ()) -> Iterator[Any]
     if options.address:
         arguments |= {
             "address": options.address,
-            "runtime_env": {"env_vars": {"PYTHONPATH": _pythonpath(paths)}},
+            "runtime_env": {"env_vars": {"PYTHONPATH": _pythonpath(paths), "PYTHONHASHSEED": "0"}},
         }
         arguments.pop("include_dashboard")
     else:
@@ -135,20 +135,18 @@ def _deaf_to_sigterm() -> Iterator[None]:
     A job that is preempted gets SIGTERM in all its processes. Were Ray to end there and then, the
     run could no longer save its checkpoint.
     """
-    from ray._private import worker
-
     if threading.current_thread() is not threading.main_thread():
         yield
         return
     handler = signal.getsignal(signal.SIGTERM)
-    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})  # children inherit it
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})  # children inherit it
     try:
         yield
     finally:
         if callable(handler):
             signal.signal(signal.SIGTERM, handler)  # Ray has put its own there
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
-    node = worker._global_node
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+    node = _node()
     if node is not None and node.head:
         end = node.kill_all_processes
 
@@ -176,14 +174,22 @@ class Lifeline:
             if process.pid not in self._handles and hasattr(os, "pidfd_open"):
                 with suppress(OSError):
                     self._handles[process.pid] = os.pidfd_open(process.pid)
-        ended, _, _ = select.select(list(self._handles.values()), [], [], seconds)
+        ends = select.poll()
+        for handle in self._handles.values():
+            ends.register(handle, select.POLLIN)
+        ended = {handle for handle, _ in ends.poll(seconds * 1000)}
         for pid, handle in list(self._handles.items()):
             if handle in ended:
                 os.close(self._handles.pop(pid))
 
+    def close(self) -> None:
+        """Nobody waits any more."""
+        while self._handles:
+            os.close(self._handles.popitem()[1])
+
     def lost(self) -> str:
         """What has gone of Ray, in one sentence; "" while it is there."""
-        node = getattr(sys.modules.get("ray._private.worker"), "_global_node", None)
+        node = _node()
         if node is None:
             return ""
         for kind, what in _PROCESSES.items():
@@ -204,8 +210,13 @@ class Lifeline:
         return f"the Ray cluster at {address} has not answered for {_SILENCE_S:g} s"
 
 
+def _node() -> Any:
+    """Ray's record of the node this process uses; None when there is no Ray."""
+    return getattr(sys.modules.get("ray._private.worker"), "_global_node", None)
+
+
 def _local_processes() -> list[Any]:
-    node = getattr(sys.modules.get("ray._private.worker"), "_global_node", None)
+    node = _node()
     if node is None:
         return []
     processes = [started.process for kind in _PROCESSES for started in node.all_processes.get(kind, ())]
@@ -222,7 +233,7 @@ def _descendants(processes: list[Any]) -> list[psutil.Process]:
 
 def end_local_ray() -> None:
     """Ends the processes of a Ray that this process started, without asking them."""
-    node = getattr(sys.modules.get("ray._private.worker"), "_global_node", None)
+    node = _node()
     if node is not None and node.head:
         node.kill_all_processes(check_alive=False, allow_graceful=False)
 
@@ -232,7 +243,7 @@ def memory_of_killed(pid: int) -> str:
 
     Ray writes that into its node's log only; on another machine it cannot be seen from here.
     """
-    node = getattr(sys.modules.get("ray._private.worker"), "_global_node", None)
+    node = _node()
     if node is None:
         return ""
     log = Path(node.get_logs_dir_path()) / "raylet.out"
@@ -313,6 +324,8 @@ def _quiet_environment(paths: Sequence[str]) -> None:
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     os.environ.setdefault("PYTHONWARNINGS", "ignore::DeprecationWarning,ignore::FutureWarning")
+    # RLlib walks through sets of agent names: in workers, too, their order must not be chance.
+    os.environ.setdefault("PYTHONHASHSEED", "0")
     # Workers inherit this, so a user's env, model or callback imports there as it does here.
     os.environ["PYTHONPATH"] = _pythonpath(paths)
 

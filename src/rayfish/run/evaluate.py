@@ -18,6 +18,7 @@ from typing import Any
 from rayfish.algorithm import signatures
 from rayfish.envs import build as envs
 from rayfish.envs.kinds import alike, in_short, is_multi_agent
+from rayfish.envs.pulse import alive
 from rayfish.errors import ConfigError, RayfishError
 from rayfish.experiment import Experiment
 from rayfish.metrics.stats import bootstrap_ci
@@ -148,6 +149,7 @@ def _play(
     env = envs.make(
         envs.from_experiment(experiment, evaluation=True), envs.env_config_of(experiment, evaluation=True)
     )
+    alive()
     episode = _multi_episode if is_multi_agent(env) else _single_episode
     _require_spaces(agent, env, str(experiment.get("environment.env")))
     returns: list[float] = []
@@ -190,6 +192,7 @@ def _single_episode(agent: Agent, env: Any, seed: int, explore: bool) -> tuple[f
     total, length = 0.0, 0
     while True:
         observation, reward, terminated, truncated, _ = env.step(agent.act(observation, explore=explore))
+        alive()
         total, length = total + float(reward), length + 1
         if terminated or truncated:
             return total, length, {}
@@ -206,6 +209,7 @@ def _multi_episode(agent: Agent, env: Any, seed: int, explore: bool) -> tuple[fl
             for name, observation in observations.items()
         }
         observations, rewards, terminated, truncated, _ = env.step(actions)
+        alive()
         length += 1
         for name, reward in rewards.items():
             policy = agent.policy_of(name)

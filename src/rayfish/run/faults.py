@@ -8,7 +8,7 @@ import re
 import signal
 import traceback
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING
 from rayfish.envs.guard import NOTE
 from rayfish.envs.pulse import is_library
 from rayfish.errors import CheckpointError, RayfishError, RunFailed
-from rayfish.run import watch
 
 if TYPE_CHECKING:
     from rayfish.experiment import Experiment
+    from rayfish.run.watch import Watch
 
 _FRAME = re.compile(r'File "(?P<file>[^"]+)", line (?P<line>\d+), in (?P<name>\S+)')
 _TRACEBACK = "Traceback (most recent call last):"
@@ -42,14 +42,15 @@ class Reason:
 
 
 @contextmanager
-def explained(experiment: Experiment) -> Iterator[None]:
+def explained(experiment: Experiment, watch: Watch | None = None) -> Iterator[None]:
     """Turns whatever the engine raises inside the block into a `RunFailed` that names the culprit.
 
-    The full traceback goes to the log (and to the screen with `--debug`). Inside the block the run
-    is watched: it is also left when nothing gets on, or when Ray is gone.
+    The full traceback goes to the log (and to the screen with `--debug`).
+
+    :param watch: looks after the block: it is also left when a call hangs, or when Ray is gone
     """
     try:
-        with watch.working():
+        with watch.section() if watch is not None else nullcontext():
             yield
     except (RayfishError, KeyboardInterrupt):
         raise
@@ -76,7 +77,8 @@ def writing(folder: Path) -> Iterator[None]:
             what = f"the disk is full: {folder} cannot be written ({error.strerror})"
             hint = f"free space, then rayfish train --resume {folder}"
         else:
-            what, hint = f"{folder} cannot be written: {error}", f"then rayfish train --resume {folder}"
+            what = f"{folder} cannot be written: {error}"
+            hint = f"mend that, then rayfish train --resume {folder}"
         raise RunFailed(what, hint) from error
 
 

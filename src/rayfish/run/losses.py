@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from rayfish.errors import RunFailed
 from rayfish.metrics import names, text
 from rayfish.run.engine import memory_of_killed
-from rayfish.run.faults import LESS_MEMORY, Reason, chain, explain_exit
+from rayfish.run.faults import LESS_MEMORY, Reason, explain_exit
 from rayfish.run.heard import heard
 
 if TYPE_CHECKING:
@@ -61,6 +61,11 @@ class Losses:
         self._restarts, self._deaths, self._dropped, self._anew = {}, {}, 0, 0
         self._processes = {row.name: row.pid for row in census(algorithm)}
 
+    def restored(self, algorithm: Any) -> None:
+        """A checkpoint was loaded: RLlib's own sum over the run's whole life came back with it."""
+        failures = ("env_runners", "num_env_step_failures")
+        self._anew = int(algorithm.metrics.peek(failures, default=0))
+
     def load_state(self, counters: Mapping[str, Any] | None) -> None:
         """Go on from the counters of earlier sessions, as `run.json` has them."""
         self.worker_restarts = int((counters or {}).get(names.WORKER_RESTARTS, 0))
@@ -106,9 +111,8 @@ class Losses:
         try:
             yield
         except Exception as error:
-            # Of env runners' deaths RLlib lets none out of its calls.
-            died = self._remote_learners and any("Actor" in type(cause).__name__ for cause in chain(error))
-            if trainer.watch.reason is not None or not (died or learner_is_lost(trainer.algorithm)):
+            # By RLlib's own book of learners: without restarts a runner's death raises the same exception.
+            if trainer.watch.reason is not None or not learner_is_lost(trainer.algorithm):
                 raise
             reason = _awaited("learner 0", 0) or explain_exit(str(error))
             raise LearnerLost(f"the learner died: {reason.what}", reason.hint) from error

@@ -1,7 +1,7 @@
 """Everything that can be known to be wrong before any compute, reported at once.
 
 Each stage judges what it knows (keys, environment, model, spaces); this file adds what needs
-several of them together, such as resources, and can shrink a request to the machine (`--fit`).
+several of them together, such as a warm start; what the machine has is judged by `run.resources`.
 Imports neither torch nor RLlib.
 """
 
@@ -9,10 +9,8 @@ from __future__ import annotations
 
 import fnmatch
 import importlib.util
-import math
 import os
 import re
-import socket
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -32,9 +30,10 @@ from rayfish.metrics import names
 from rayfish.metrics.stop import StopConditions
 from rayfish.models import check as models
 from rayfish.models.options import resolve
+from rayfish.run import resources
 from rayfish.run.checkpoint import read_header
 from rayfish.run.directory import DEFAULT_ROOT, find_checkpoint
-from rayfish.run.engine import RayOptions, offered
+from rayfish.run.engine import RayOptions
 from rayfish.run.policy_files import read_descriptions
 
 CALLBACK = "ray.rllib.callbacks.callbacks.RLlibCallback"
@@ -62,6 +61,8 @@ MOMENTS = (
 )
 """The methods of a callback that RLlib calls."""
 
+_SETS_ARE_SETTLED = os.environ.get("PYTHONHASHSEED", "random").isdigit()  # as this process began
+
 _MAKE_ENV = {"environment", "environment.env", "environment.env_config", "environment.imports"} | {
     "evaluation",
     "evaluation.evaluation_config",
@@ -82,7 +83,7 @@ def inspect(
     named = {problem.key for problem in problems}
     limits = StopConditions(experiment.section("stop_conditions")).problems
     problems += [problem for problem in limits if problem.key not in named]
-    problems += resource_problems(experiment, options or RayOptions())
+    problems += resources.problems(experiment, options or RayOptions())
     malformed = _malformed(experiment)
     problems += malformed
     info: envs.EnvInfo | None = None
@@ -90,7 +91,7 @@ def inspect(
         env_problems, info = envs.problems(experiment)
         problems += [problem for problem in env_problems if problem.key not in named]
     if info is not None:
-        problems += _space_problems(experiment, info)
+        problems += _space_problems(experiment, info) + _order_problems(experiment, info)
     else:
         model, name = experiment.get("training.model"), str(experiment.get("algo.name"))
         problems += models.section_problems(model or {}, name, experiment.paths)
@@ -364,107 +365,13 @@ def _offline_problems(experiment: Experiment) -> list[Problem]:
     return problems
 
 
-def needs(experiment: Experiment) -> tuple[dict[str, float], dict[str, float]]:
-    """CPUs and GPUs asked for, by who asks (in the words the message uses)."""
-
-    def number(key: str, default: float = 0) -> float:
-        value = experiment.get(key)
-        return default if value is None else float(value)
-
-    runners, learners = number("rollouts.num_env_runners"), number("learners.num_learners")
-    evaluators = (
-        number("evaluation.evaluation_num_env_runners")
-        if experiment.get("evaluation.evaluation_interval")
-        else 0
-    )
-    per_runner, runner_gpus = (
-        number("rollouts.num_cpus_per_env_runner", 1),
-        number("rollouts.num_gpus_per_env_runner"),
-    )
-    per_learner = experiment.get("learners.num_cpus_per_learner")
-    on_gpu = number("learners.num_gpus_per_learner") > 0  # then RLlib's "auto" asks for no CPU
-    learner_cpus = float(not on_gpu) if per_learner in (None, "auto") else float(per_learner)
-    cpus = {
-        f"{runners:g} env runner{'s' if runners != 1 else ''}": runners * per_runner,
-        f"{evaluators:g} evaluation runner{'s' if evaluators != 1 else ''}": evaluators * per_runner,
-        f"{learners:g} learner{'s' if learners != 1 else ''}": learners * learner_cpus,
-        "1 driver": number("resources.num_cpus_for_main_process", 1),
-    }
-    gpus = {
-        f"{runners:g} env runners": runners * runner_gpus,
-        f"{max(learners, 1):g} learner{'s' if learners > 1 else ''}": max(
-            max(learners, 1) * number("learners.num_gpus_per_learner"), number("resources.num_gpus")
-        ),
-    }
-    return {k: v for k, v in cpus.items() if v}, {k: v for k, v in gpus.items() if v}
-
-
-def resource_problems(experiment: Experiment, options: RayOptions) -> list[Problem]:
-    """What is asked for beyond what there is, with the arithmetic and the setting that fits."""
-    try:
-        cpus, gpus = needs(experiment)
-    except (TypeError, ValueError):
-        return []  # a wrong type, which the key check names
-    try:
-        have_cpus, have_gpus = _answered(options)
-    except RayfishError as error:
-        return [Problem("--on", error.what, error.hint)]
-    where = f"the cluster at {options.address}" if options.address else "this machine"
-    problems = []
-    if sum(cpus.values()) > have_cpus:
-        fitting = fitting_runners(experiment, have_cpus)
-        problems.append(
-            Problem(
-                "resources",
-                f"asks for {_count(sum(cpus.values()), 'CPU')}: {' + '.join(cpus)}; "
-                f"{where} has {have_cpus:g}",
-                f"set rollouts.num_env_runners={fitting}, or --fit"
-                + (", or --ray-num-cpus to oversubscribe" if not options.address else ""),
-                experiment.origins.get("rollouts.num_env_runners", ""),
-            )
-        )
-    if sum(gpus.values()) > have_gpus:
-        problems.append(
-            Problem(
-                "resources",
-                f"asks for {_count(sum(gpus.values()), 'GPU')}: {' + '.join(gpus)}; "
-                f"{where} has {have_gpus:g}",
-                "set learners.num_gpus_per_learner=0 and resources.num_gpus=0, or --fit",
-                experiment.origins.get("learners.num_gpus_per_learner", "")
-                or experiment.origins.get("resources.num_gpus", ""),
-            )
-        )
-    return problems
-
-
-def _count(number: float, what: str) -> str:
-    return f"{number:g} {what}{'' if number == 1 else 's'}"
-
-
-def _answered(options: RayOptions) -> tuple[float, float]:
-    """CPUs and GPUs on offer; an address where nothing listens is told at once, which Ray takes long for.
-
-    :raises RayfishError: nothing listens there
-    """
-    found = re.fullmatch(r"(?:ray://)?(?P<host>[^/:]+):(?P<port>\d+)", options.address or "")
-    if found:
-        try:
-            socket.create_connection((found["host"], int(found["port"])), timeout=5).close()
-        except (OSError, OverflowError) as error:
-            why = getattr(error, "strerror", None) or str(error)
-            raise RayfishError(
-                f"no Ray answers at {options.address}: {why}",
-                "check host and port, start Ray there (ray start --head), or leave out --on to train here",
-            ) from error
-    return offered(options)
-
-
-def fitting_runners(experiment: Experiment, cpus: float) -> int:
-    """The most env runners that fit beside everything else; 0 samples in the driver."""
-    asked, _ = needs(experiment)
-    others = sum(v for k, v in asked.items() if "env runner" not in k)
-    each = experiment.get("rollouts.num_cpus_per_env_runner")
-    return max(0, math.floor((cpus - others) / (1 if each is None else max(float(each), 1e-9))))
+def _order_problems(experiment: Experiment, info: envs.EnvInfo) -> list[Problem]:
+    """Several agents repeat only where the order of sets is settled, as it is on the command line."""
+    key = "debugging.deterministic"
+    if not experiment.get(key) or info.kind != "multi" or _SETS_ARE_SETTLED:
+        return []
+    what = "RLlib walks through sets of agents, whose order is chance in this process"
+    return [Problem(key, what, "start Python with PYTHONHASHSEED=0, or use `rayfish train`")]
 
 
 def note_on_saving(experiment: Experiment, info: EnvInfo) -> str:
@@ -472,38 +379,3 @@ def note_on_saving(experiment: Experiment, info: EnvInfo) -> str:
     if experiment.get("algo.name") in OFFLINE:
         return ""
     return state.note(info, experiment.get("rollouts.gym_env_vectorize_mode"))
-
-
-def fit(experiment: Experiment, options: RayOptions) -> tuple[Experiment, list[str]]:
-    """The experiment shrunk to what there is, and a line for each thing that was changed."""
-    wrong = signatures.problems(experiment)
-    if wrong:
-        raise ConfigError(wrong)
-    have_cpus, have_gpus = _answered(options)
-    changes: dict[str, Any] = {}
-    _, gpus = needs(experiment)
-    if sum(gpus.values()) > have_gpus:
-        for key in (
-            "learners.num_gpus_per_learner",
-            "rollouts.num_gpus_per_env_runner",
-            "resources.num_gpus",
-        ):
-            if experiment.get(key):
-                changes[key] = 0
-    changed = experiment.with_values(changes, "--fit") if changes else experiment
-    for key in ("evaluation.evaluation_num_env_runners", "learners.num_learners"):
-        if (
-            sum(needs(changed)[0].values()) > have_cpus
-            and fitting_runners(changed, have_cpus) == 0
-            and changed.get(key)
-        ):
-            changed = changed.with_values({key: 0}, "--fit")
-    if sum(needs(changed)[0].values()) > have_cpus:
-        runners = fitting_runners(changed, have_cpus)
-        changed = changed.with_values({"rollouts.num_env_runners": runners}, "--fit")
-    notes = [
-        f"--fit: {key} {experiment.get(key)} -> {changed.get(key)}"
-        for key in sorted(k for k, origin in changed.origins.items() if origin == "--fit")
-        if experiment.get(key) != changed.get(key)
-    ]
-    return changed, notes

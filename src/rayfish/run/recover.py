@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 def open_trainer(run: Run) -> Trainer:
     """The trainer of a run that begins or goes on; what it loses is told on the run's console."""
     experiment = run.experiment
-    if run.resumed and run.checkpoints.newest()[0]:  # it holds all that is needed of a warm start
+    if run.resumed and run.checkpoints.any():  # they hold all that is needed of a warm start
         experiment = experiment.with_values({"algo.checkpoint_path": None}, "resumed")
     trainer = Trainer(experiment, ray_options=run.options, info=run.info)
     trainer.losses.tell = run.console.note

@@ -52,6 +52,11 @@ class Interrupts:
         self._listen()
         self._begun = True
 
+    def saving(self) -> None:
+        """The iteration has ended in time; a checkpoint that is being written is not given up."""
+        if self._timer is not None:
+            self._timer.cancel()
+
     def close(self) -> None:
         """All is saved and told, only Ray is being closed: a signal is not worth a traceback any more."""
         self._closing = True

@@ -15,7 +15,7 @@ from rayfish.metrics.console import open_console
 from rayfish.metrics.sinks import open_sinks, read_jsonl
 from rayfish.metrics.stop import StopConditions
 from rayfish.metrics.system import SystemUsage
-from rayfish.run import preflight, recover
+from rayfish.run import preflight, recover, resources
 from rayfish.run.checkpoint import Checkpoints, in_words
 from rayfish.run.directory import RunDirectory, find_run
 from rayfish.run.engine import RayOptions
@@ -62,7 +62,7 @@ def train(
         experiment = with_warm_start(asked)
     notes = list(experiment.notes)
     if fit:
-        experiment, changes = preflight.fit(experiment, options)
+        experiment, changes = resources.fit(experiment, options)
         notes += changes
     info = preflight.require(experiment, options)
     notes += filter(None, [preflight.note_on_saving(experiment, info)])
@@ -169,8 +169,9 @@ class Run:
             self.over = self.stop.reached(self.trainer.metrics) or ""
 
     def _save(self) -> None:
+        self.interrupts.saving()
         self.sinks.flush()
-        with explained(self.experiment), self.trainer.losses.of_learners(self.trainer):
+        with explained(self.experiment, self.trainer.watch), self.trainer.losses.of_learners(self.trainer):
             saved = self.checkpoints.save(self.trainer)
         self.console.saved(in_words(saved))
         self.directory.progress(self.trainer.metrics, self.checkpoints.best)

@@ -12,7 +12,7 @@ from __future__ import annotations
 import tempfile
 import time
 from collections.abc import Callable
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -63,16 +63,15 @@ class Trainer:
         self.saved: Path | None = None
         self._algorithm: Any = None
         self._open = ExitStack()
-        self.watch = self._open.enter_context(Watch(self.experiment))
-        self._open.enter_context(running_ray(options, self.experiment.paths))
+        self.watch = Watch(self.experiment)
         try:
+            self._open.enter_context(self.watch)
+            self._open.enter_context(running_ray(options, self.experiment.paths))
             self._open.enter_context(hear_workers(_print, self._log_level))
             if self.experiment.get("debugging.deterministic"):
                 self._open.enter_context(repeatable_kernels())
             self.config = self._build_config()
-            self._algorithm = self._build()
-            if self.experiment.get("algo.checkpoint_path"):
-                self._warm_start(self.experiment.get("algo.checkpoint_path"))
+            self._begin()
         except BaseException:
             self.close()
             raise
@@ -97,7 +96,7 @@ class Trainer:
 
     def step(self) -> dict[str, float]:
         """One training iteration; gives the flat metrics (RLlib's own result is in `.result`)."""
-        with explained(self.experiment), self.losses.of_learners(self):
+        with self._watched(), self.losses.of_learners(self), self.watch.expecting_progress():
             self.result = self.algorithm.train()
             self.metrics = self.collector.update(self.result, time.monotonic())
             require_finite(self)
@@ -108,7 +107,7 @@ class Trainer:
         """Writes a checkpoint and gives its folder; without a name, into a new run folder."""
         if folder is None:
             folder = self._own_folder() / "checkpoints" / f"{self.iteration:06d}"
-        with explained(self.experiment), self.losses.of_learners(self):
+        with self._watched(), self.losses.of_learners(self):
             self.saved = checkpoint.write(Path(folder), self)
         return self.saved
 
@@ -130,11 +129,12 @@ class Trainer:
         if self.collector.iteration:
             self.algorithm.stop()
             self._algorithm = self._build()
-        with explained(self.experiment):
+        with self._watched():
             notes = checkpoint.restore(path, self)
         self.collector = self._collector()
         self.collector.load_state(header["collector"])
         self.metrics = dict(header["metrics"])
+        self.losses.restored(self.algorithm)
         return notes
 
     def rebuild(self) -> None:
@@ -142,7 +142,7 @@ class Trainer:
         from rayfish.algorithm.workers import end_all
 
         end_all(self.algorithm)
-        self._algorithm = self._build()
+        self._begin()
         self.collector, self.metrics = self._collector(), {}
 
     def evaluate(self) -> dict[str, float]:
@@ -151,7 +151,7 @@ class Trainer:
 
         if self.algorithm.eval_env_runner_group is None:
             return self._evaluate_saved()
-        with explained(self.experiment):
+        with self._watched(), self.watch.expecting_progress():
             return evaluation_metrics(self.algorithm.evaluate())
 
     def _evaluate_saved(self) -> dict[str, float]:
@@ -159,11 +159,12 @@ class Trainer:
         from rayfish.run.evaluate import evaluate
 
         episodes = self.experiment.get("evaluation.evaluation_duration")
-        with tempfile.TemporaryDirectory() as folder:
+        with tempfile.TemporaryDirectory() as folder, self._watched():
             place = checkpoint.write(Path(folder) / "checkpoint", self, to_play=True)
-            found = evaluate(
-                place, episodes=episodes if isinstance(episodes, int) else 10, env=self.experiment.env
-            )
+            with self.watch.expecting_progress():
+                found = evaluate(
+                    place, episodes=episodes if isinstance(episodes, int) else 10, env=self.experiment.env
+                )
         return {
             "eval/return_mean": found.return_mean,
             "eval/ci_low": found.ci_low,
@@ -230,11 +231,20 @@ class Trainer:
         from rayfish.algorithm.workers import follow_learners
 
         use_fitting_threads(self.info)
-        with explained(self.experiment):
+        with self._watched():
             algorithm = build_algorithm(self.config.copy(copy_frozen=False))
             follow_learners(algorithm, self._setup_worker, Patience.of(self.experiment))
         self.losses.rebuilt(algorithm)
         return algorithm
+
+    def _begin(self) -> None:
+        """The algorithm as the run begins with it: a warm start has another run's weights."""
+        self._algorithm = self._build()
+        if self.experiment.get("algo.checkpoint_path"):
+            self._warm_start(self.experiment.get("algo.checkpoint_path"))
+
+    def _watched(self) -> AbstractContextManager[None]:
+        return explained(self.experiment, self.watch)
 
     def _end(self, algorithm: Any) -> None:
         """Stops the algorithm; after a fault without asking its processes, which may hang or be gone."""

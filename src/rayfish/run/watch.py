@@ -1,6 +1,6 @@
 """A thread that looks after a run: hanging environments, no progress, a Ray that is gone.
 
-What it finds ends the work of the main thread by an exception inside `working()`. A main thread that
+What it finds ends the work of the watched thread by an exception inside `section()`. A thread that
 does not answer (stuck in C code) is given some seconds; then the run's last words are written and
 the process ends. When Ray is gone that happens at once.
 """
@@ -15,12 +15,13 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from rayfish.envs.pulse import Patience, pulse, user_line
+from rayfish.envs.pulse import Patience, noticed_pause, pulse, user_line
 from rayfish.envs.pulse import hanging as hanging_call
 from rayfish.errors import RunFailed
 from rayfish.run.engine import Lifeline
+from rayfish.run.heard import heard
 
 if TYPE_CHECKING:
     from rayfish.experiment import Experiment
@@ -34,22 +35,14 @@ CLOSE_S = 60.0
 # Nobody else's signal: USR1, USR2 and ALRM belong to schedulers and to user code.
 _SIGNAL = signal.SIGRTMIN + 7 if hasattr(signal, "SIGRTMIN") else signal.SIGUSR2
 
-_current: Watch | None = None
+_live: list[Watch] = []
+"""The watches of this process, one per open Trainer; they know nothing of each other."""
+
 _last_words: Callable[[RunFailed], None] | None = None
 
 
 class Alarm(KeyboardInterrupt):
     """Raised in the watched thread; Ray lets no other exception out of its waiting calls."""
-
-
-@contextmanager
-def working() -> Iterator[None]:
-    """While entered, the current run is watched, if there is one."""
-    if _current is None:
-        yield
-        return
-    with _current.section():
-        yield
 
 
 @contextmanager
@@ -79,38 +72,32 @@ class Watch:
         self._lifeline = Lifeline()
         self._thread = threading.get_ident()
         self._depth = 0
+        self._expecting = False
         self._alarmed = self._answered = 0.0
         self._progress = self._left = time.monotonic()
         self._finished = -1
         self._over = threading.Event()
         self._speaking = threading.Lock()
-        self._previous: Any = None
 
     def __enter__(self) -> Watch:
-        global _current
-        self._outer, _current = _current, self
-        if threading.current_thread() is threading.main_thread():
-            self._previous = signal.signal(_SIGNAL, self._raise)
-        pulse().give_up, pulse().faults = self._give_up, 0
+        _live.append(self)
+        _listen()
+        pulse().give_up, pulse().faults = _give_up, 0
         threading.Thread(target=self._look, name="rayfish-watch", daemon=True).start()
         return self
 
     def __exit__(self, *exc: object) -> None:
-        global _current
         self._over.set()
-        _current = self._outer
-        if self._previous is not None:
-            signal.signal(_SIGNAL, self._previous)
+        _live.remove(self)
 
     @contextmanager
     def section(self) -> Iterator[None]:
-        """Work that may hang or stand still; what the watch finds is raised from here."""
+        """Work that may hang; what the watch finds is raised from here."""
         if self.reason is not None:
             self._answer()
             raise self.reason
         if self._depth == 0:
             self._thread = threading.get_ident()
-            self._progress += time.monotonic() - self._left  # time between sections is not counted
         self._depth += 1
         try:
             yield
@@ -123,13 +110,27 @@ class Watch:
             raise self.reason from (None if isinstance(error, Alarm) else error)
         finally:
             self._depth -= 1
+
+    @contextmanager
+    def expecting_progress(self) -> Iterator[None]:
+        """Work that must make steps or updates; building, saving and loading make none, however long."""
+        self._progress += time.monotonic() - self._left  # time outside is not counted
+        self._expecting = True
+        try:
+            yield
+        finally:
+            self._expecting = False
             self._left = time.monotonic()
 
     def progress(self) -> None:
         """An iteration got on."""
         self._progress = time.monotonic()
 
-    def _give_up(self, what: str, hint: str) -> None:
+    def works_on(self, thread: int) -> bool:
+        """Whether a thread is at present in this watch's section."""
+        return self._depth > 0 and self._thread == thread
+
+    def give_up(self, what: str, hint: str) -> None:
         """The environments of this very process cannot go on."""
         self._alarm(RunFailed(what, hint))
         if threading.get_ident() == self._thread:
@@ -138,24 +139,29 @@ class Watch:
     def _look(self) -> None:
         limits = [s for s in (self._patience.env_timeout_s, self._patience.no_progress_s) if s]
         every = min(1.0, *(s / 5 for s in limits), 1.0)
+        before = time.monotonic()
         while not self._over.is_set():
             self._lifeline.wait(every)
+            before = noticed_pause(before, every)
             if self.reason is not None:
                 self._press()
             elif not self.closing and not self._ray_gone() and self._depth:
                 self._check()
+        self._lifeline.close()
 
     def _check(self) -> None:
-        found = hanging_call(self._patience.env_timeout_s)
+        others = [watch._thread for watch in list(_live) if watch is not self and watch._depth]
+        found = hanging_call(self._patience.env_timeout_s, others)
         if found is not None:
             self._alarm(RunFailed(*found))
-            return
-        from rayfish.run.heard import heard
+        elif self._expecting:
+            self._check_progress()
 
+    def _check_progress(self) -> None:
         now, mine = time.monotonic(), pulse()
         if mine.running or mine.finished != self._finished:
             self._progress, self._finished = now, mine.finished
-        self._progress = max(self._progress, heard.last_beat)
+        self._progress = max(self._progress, heard.last_beat, mine.woken)
         patience = self._patience.no_progress_s
         if patience is None or now - self._progress <= patience or (self._remote and not heard.voices):
             return
@@ -206,11 +212,26 @@ class Watch:
             _last_words(self.reason)
 
     def _interrupt(self) -> None:
-        if self._previous is not None and self._thread == threading.main_thread().ident:
+        if self._thread == threading.main_thread().ident and signal.getsignal(_SIGNAL) is _raise:
             signal.pthread_kill(self._thread, _SIGNAL)  # also wakes it from a system call
         else:
             ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(self._thread), ctypes.py_object(Alarm))
 
-    def _raise(self, number: int, frame: FrameType | None) -> None:
-        if self.reason is not None and self._depth:
-            raise Alarm
+
+def _listen() -> None:
+    """Once per process and for good: without a handler, a signal that comes late would end the process."""
+    if threading.current_thread() is threading.main_thread() and signal.getsignal(_SIGNAL) is not _raise:
+        signal.signal(_SIGNAL, _raise)
+
+
+def _raise(number: int, frame: FrameType | None) -> None:
+    """The main thread is told that a watch has found something."""
+    if any(watch.reason is not None and watch.works_on(threading.get_ident()) for watch in _live):
+        raise Alarm
+
+
+def _give_up(what: str, hint: str) -> None:
+    """The run whose environments these are ends; on a thread of none's, the one that was opened last."""
+    mine = [watch for watch in _live if watch.works_on(threading.get_ident())]
+    for watch in (mine or _live)[-1:]:
+        watch.give_up(what, hint)

@@ -1,0 +1,154 @@
+"""What an experiment asks of the machine or cluster, and how much of that there is.
+
+`--fit` shrinks the one to the other and says what it changed.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+import socket
+from typing import Any
+
+from rayfish.algorithm import signatures
+from rayfish.errors import ConfigError, Problem, RayfishError
+from rayfish.experiment import Experiment
+from rayfish.run.engine import RayOptions, offered
+
+
+def needs(experiment: Experiment) -> tuple[dict[str, float], dict[str, float]]:
+    """CPUs and GPUs asked for, by who asks (in the words the message uses)."""
+
+    def number(key: str, default: float = 0) -> float:
+        value = experiment.get(key)
+        return default if value is None else float(value)
+
+    runners, learners = number("rollouts.num_env_runners"), number("learners.num_learners")
+    evaluators = (
+        number("evaluation.evaluation_num_env_runners")
+        if experiment.get("evaluation.evaluation_interval")
+        else 0
+    )
+    per_runner, runner_gpus = (
+        number("rollouts.num_cpus_per_env_runner", 1),
+        number("rollouts.num_gpus_per_env_runner"),
+    )
+    per_learner = experiment.get("learners.num_cpus_per_learner")
+    on_gpu = number("learners.num_gpus_per_learner") > 0  # then RLlib's "auto" asks for no CPU
+    learner_cpus = float(not on_gpu) if per_learner in (None, "auto") else float(per_learner)
+    cpus = {
+        f"{runners:g} env runner{'s' if runners != 1 else ''}": runners * per_runner,
+        f"{evaluators:g} evaluation runner{'s' if evaluators != 1 else ''}": evaluators * per_runner,
+        f"{learners:g} learner{'s' if learners != 1 else ''}": learners * learner_cpus,
+        "1 driver": number("resources.num_cpus_for_main_process", 1),
+    }
+    gpus = {
+        f"{runners:g} env runners": runners * runner_gpus,
+        f"{max(learners, 1):g} learner{'s' if learners > 1 else ''}": max(
+            max(learners, 1) * number("learners.num_gpus_per_learner"), number("resources.num_gpus")
+        ),
+    }
+    return {k: v for k, v in cpus.items() if v}, {k: v for k, v in gpus.items() if v}
+
+
+def problems(experiment: Experiment, options: RayOptions) -> list[Problem]:
+    """What is asked for beyond what there is, with the arithmetic and the setting that fits."""
+    try:
+        cpus, gpus = needs(experiment)
+    except (TypeError, ValueError):
+        return []  # a wrong type, which the key check names
+    try:
+        have_cpus, have_gpus = _answered(options)
+    except RayfishError as error:
+        return [Problem("--on", error.what, error.hint)]
+    where = f"the cluster at {options.address}" if options.address else "this machine"
+    found = []
+    if sum(cpus.values()) > have_cpus:
+        fitting = fitting_runners(experiment, have_cpus)
+        found.append(
+            Problem(
+                "resources",
+                f"asks for {_count(sum(cpus.values()), 'CPU')}: {' + '.join(cpus)}; "
+                f"{where} has {have_cpus:g}",
+                f"set rollouts.num_env_runners={fitting}, or --fit"
+                + (", or --ray-num-cpus to oversubscribe" if not options.address else ""),
+                experiment.origins.get("rollouts.num_env_runners", ""),
+            )
+        )
+    if sum(gpus.values()) > have_gpus:
+        found.append(
+            Problem(
+                "resources",
+                f"asks for {_count(sum(gpus.values()), 'GPU')}: {' + '.join(gpus)}; "
+                f"{where} has {have_gpus:g}",
+                "set learners.num_gpus_per_learner=0 and resources.num_gpus=0, or --fit",
+                experiment.origins.get("learners.num_gpus_per_learner", "")
+                or experiment.origins.get("resources.num_gpus", ""),
+            )
+        )
+    return found
+
+
+def _count(number: float, what: str) -> str:
+    return f"{number:g} {what}{'' if number == 1 else 's'}"
+
+
+def _answered(options: RayOptions) -> tuple[float, float]:
+    """CPUs and GPUs on offer; an address where nothing listens is told at once, which Ray takes long for.
+
+    :raises RayfishError: nothing listens there
+    """
+    found = re.fullmatch(r"(?:ray://)?(?P<host>[^/:]+):(?P<port>\d+)", options.address or "")
+    if found:
+        try:
+            socket.create_connection((found["host"], int(found["port"])), timeout=5).close()
+        except (OSError, OverflowError) as error:
+            why = getattr(error, "strerror", None) or str(error)
+            raise RayfishError(
+                f"no Ray answers at {options.address}: {why}",
+                "check host and port, start Ray there (ray start --head), or leave out --on to train here",
+            ) from error
+    return offered(options)
+
+
+def fitting_runners(experiment: Experiment, cpus: float) -> int:
+    """The most env runners that fit beside everything else; 0 samples in the driver."""
+    asked, _ = needs(experiment)
+    others = sum(v for k, v in asked.items() if "env runner" not in k)
+    each = experiment.get("rollouts.num_cpus_per_env_runner")
+    return max(0, math.floor((cpus - others) / (1 if each is None else max(float(each), 1e-9))))
+
+
+def fit(experiment: Experiment, options: RayOptions) -> tuple[Experiment, list[str]]:
+    """The experiment shrunk to what there is, and a line for each thing that was changed."""
+    wrong = signatures.problems(experiment)
+    if wrong:
+        raise ConfigError(wrong)
+    have_cpus, have_gpus = _answered(options)
+    changes: dict[str, Any] = {}
+    _, gpus = needs(experiment)
+    if sum(gpus.values()) > have_gpus:
+        for key in (
+            "learners.num_gpus_per_learner",
+            "rollouts.num_gpus_per_env_runner",
+            "resources.num_gpus",
+        ):
+            if experiment.get(key):
+                changes[key] = 0
+    changed = experiment.with_values(changes, "--fit") if changes else experiment
+    for key in ("evaluation.evaluation_num_env_runners", "learners.num_learners"):
+        if (
+            sum(needs(changed)[0].values()) > have_cpus
+            and fitting_runners(changed, have_cpus) == 0
+            and changed.get(key)
+        ):
+            changed = changed.with_values({key: 0}, "--fit")
+    if sum(needs(changed)[0].values()) > have_cpus:
+        runners = fitting_runners(changed, have_cpus)
+        changed = changed.with_values({"rollouts.num_env_runners": runners}, "--fit")
+    notes = [
+        f"--fit: {key} {experiment.get(key)} -> {changed.get(key)}"
+        for key in sorted(k for k, origin in changed.origins.items() if origin == "--fit")
+        if experiment.get(key) != changed.get(key)
+    ]
+    return changed, notes

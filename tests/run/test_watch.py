@@ -1,0 +1,105 @@
+"""Several runs watched in one process: each by its own watch, until the last is closed."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from pathlib import Path
+
+import pytest
+
+from rayfish.envs import pulse
+from rayfish.errors import RayfishError, RunFailed
+from rayfish.experiment import Experiment
+from rayfish.run import trainer, watch
+from rayfish.run.faults import explained
+from rayfish.run.watch import Watch
+
+
+@pytest.fixture
+def experiment():
+    return Experiment.compose(
+        "cartpole",
+        ("fault_tolerance.no_progress_timeout_s=0.4", "fault_tolerance.env_timeout_s=60"),
+    )
+
+
+def stand_still(seconds: float = 3.0) -> None:
+    time.sleep(seconds)
+
+
+def test_a_watch_goes_on_when_another_is_closed(experiment):
+    one, two = Watch(experiment).__enter__(), Watch(experiment).__enter__()
+    one.__exit__()
+    with (
+        pytest.raises(RunFailed, match="no environment step"),
+        explained(experiment, two),
+        two.expecting_progress(),
+    ):
+        stand_still()
+    two.__exit__()
+    assert watch._live == []
+    assert callable(signal.getsignal(watch._SIGNAL))
+    os.kill(os.getpid(), watch._SIGNAL)  # one that comes late does nothing
+
+
+def test_a_run_is_watched_by_its_own_watch(experiment):
+    patient = experiment.with_values({"fault_tolerance.no_progress_timeout_s": None}, "test")
+    with Watch(experiment) as one, Watch(patient) as two:
+        with explained(patient, two), two.expecting_progress():
+            stand_still(1.0)
+        assert one.reason is None
+        assert two.reason is None
+
+
+def test_standing_still_counts_only_where_progress_is_expected(experiment):
+    with Watch(experiment) as one, explained(experiment, one):
+        stand_still(1.0)
+        with one.expecting_progress():
+            stand_still(0.1)
+        stand_still(1.0)
+        with one.expecting_progress():
+            for _ in range(10):
+                stand_still(0.1)
+                pulse.alive()
+    assert one.reason is None
+
+
+def test_iterations_without_a_step_add_up(experiment):
+    with Watch(experiment) as one, pytest.raises(RunFailed, match="no environment step"):
+        for _ in range(10):
+            with explained(experiment, one), one.expecting_progress():
+                stand_still(0.2)
+
+
+def test_environments_that_cannot_go_on_end_the_run_they_belong_to(experiment):
+    with Watch(experiment) as one, Watch(experiment) as two:
+        with pytest.raises(RunFailed, match="broke 10 times"), explained(experiment, one):
+            for _ in range(10):
+                pulse.pulse().fault("it is hot", "env")
+        assert two.reason is None
+    pulse.rollout_done()
+
+
+def test_a_trainer_whose_ray_does_not_start_leaves_no_watch(experiment, monkeypatch):
+    def broken(*_):
+        raise RayfishError("no Ray today")
+
+    monkeypatch.setattr(trainer, "running_ray", broken)
+    with pytest.raises(RayfishError, match="no Ray today"):
+        trainer.Trainer(experiment)
+    assert watch._live == []
+
+
+def test_no_descriptor_and_no_thread_is_left(experiment, ray_session):
+    def descriptors() -> int:
+        return len(list(Path("/proc/self/fd").iterdir()))
+
+    before = descriptors()
+    for _ in range(3):
+        with Watch(experiment):
+            time.sleep(0.3)
+            assert descriptors() > before
+    time.sleep(0.5)
+    assert descriptors() == before
