@@ -40,11 +40,11 @@ COMMON = (
 
 CPUS = ("--ray-num-cpus", "4")  # the two runners of PPO, the driver, and the machine may have but two
 
-# When to strike. "starting" is before the first iteration of a session, "writing" in the middle
-# of a checkpoint, "between" anywhere else.
+# When to strike. "starting" is before the first iteration, "early" right after it, "writing" in the
+# middle of a checkpoint, "between" anywhere else.
 KILLS = {
-    "PPO": ["starting", "early", *["between", "writing"] * 4],
-    "DQN": ["early", *["between", "writing"] * 4, "starting"],
+    "PPO": ["starting", "early", *["between", "writing"] * 2],
+    "DQN": ["starting", "early", *["between", "writing"] * 6],
 }
 assert sum(len(kills) for kills in KILLS.values()) == 20
 
@@ -87,8 +87,9 @@ def strike(process: subprocess.Popen, folder: Path, moment: str, chance: random.
             return any(folder.glob("runs/*/*/checkpoints/.writing-*/*"))
         if moment == "starting":
             return any(folder.glob("runs/*/*/run.json")) and iterations() == before
-        return iterations() > before
+        return iterations() > before + more
 
+    more = chance.randrange(3) if moment == "between" else 0
     before, deadline = iterations(), time.monotonic() + 120
     while not seen():
         assert process.poll() is None, f"it ended before it could be killed while {moment}"
@@ -99,7 +100,7 @@ def strike(process: subprocess.Popen, folder: Path, moment: str, chance: random.
     elif moment == "starting":
         time.sleep(chance.uniform(0, 4))
     else:
-        time.sleep(chance.uniform(0, 0.3 if moment == "early" else 2.0))
+        time.sleep(chance.uniform(0, 0.05 if moment == "early" else 0.3))
     process.send_signal(signal.SIGKILL)
     process.wait()
 

@@ -139,7 +139,8 @@ class LiveConsole(Console):
             self._live.stop()
 
     def _draw(self) -> Any:
-        return draw(self._view, self._out.width, self._out.height)
+        # Room for the `^C` that a terminal echoes: in the last column it would push the picture down.
+        return draw(self._view, self._out.width - 3, self._out.height)
 
     def _refresh(self) -> None:
         self._drawn = time.monotonic()

@@ -14,7 +14,6 @@ goes is renamed first, then removed. So a folder with a number for a name is alw
 
 from __future__ import annotations
 
-import errno
 import json
 import os
 import platform
@@ -55,7 +54,6 @@ def write(
 
     from rayfish.algorithm.generators import undisturbed
 
-    folder.parent.mkdir(parents=True, exist_ok=True)
     draft = folder.parent / f".writing-{folder.name}-{os.getpid()}"
     shutil.rmtree(draft, ignore_errors=True)
     try:
@@ -303,8 +301,6 @@ class Checkpoints:
 
     def save(self, trainer: Trainer) -> Path:
         """Writes a checkpoint of this iteration, moves the links, drops what is not kept."""
-        if not self.folder.is_dir():
-            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(self.folder))
         path = self.folder / f"{trainer.iteration:06d}"
         best, score = self.best, trainer.metrics.get(self.metric)
         if score is not None and (best is None or self.sign * score >= self.sign * best["value"]):

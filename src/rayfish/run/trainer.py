@@ -108,6 +108,7 @@ class Trainer:
         if folder is None:
             folder = self._own_folder() / "checkpoints" / f"{self.iteration:06d}"
         with self._watched(), self.losses.of_learners(self):
+            Path(folder).parent.mkdir(parents=True, exist_ok=True)
             self.saved = checkpoint.write(Path(folder), self)
         return self.saved
 
