@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import json
 import threading
+import time
 
 import gymnasium as gym
 import numpy as np
@@ -247,12 +248,13 @@ def test_asynchronous_algorithms_go_on_with_counters_and_schedules_and_say_they_
         assert f"{algo} goes on with its counters and schedules, but not bit for bit" in note
         after = trainer.step()
         assert after["run/iteration"] == before["run/iteration"] + 1
-        for _ in range(10):  # the first rollouts may still be on their way
-            if after["run/env_steps"] > before["run/env_steps"]:
-                break
+        rate = "learn/default_policy/default_optimizer_learning_rate"
+        until = time.monotonic() + 120  # the first rollouts may still be on their way, and the first update
+        while time.monotonic() < until and not (
+            after["run/env_steps"] > before["run/env_steps"] and rate in after
+        ):
             after = trainer.step()
     assert after["run/env_steps"] > before["run/env_steps"]
-    rate = "learn/default_policy/default_optimizer_learning_rate"
     assert 0.0005 < after[rate] <= before[rate]
 
 

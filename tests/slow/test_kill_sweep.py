@@ -92,7 +92,8 @@ def strike(process: subprocess.Popen, folder: Path, moment: str, chance: random.
     more = chance.randrange(3) if moment == "between" else 0
     before, deadline = iterations(), time.monotonic() + 120
     while not seen():
-        assert process.poll() is None, f"it ended before it could be killed while {moment}"
+        said = (folder / "said.txt").read_text()[-2000:]
+        assert process.poll() is None, f"it ended before it could be killed while {moment}: {said}"
         assert time.monotonic() < deadline, f"no moment to kill it while {moment}"
         time.sleep(0.001)
     if moment == "writing":
@@ -140,8 +141,8 @@ def test_a_run_killed_again_and_again_ends_as_if_never_touched(name, words, iter
         process = subprocess.Popen(
             [RAYFISH, *command],
             cwd=broken,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
+            stdout=(broken / "said.txt").open("w"),
+            stderr=subprocess.STDOUT,
             start_new_session=True,
             env=os.environ | {"TERM": "dumb"},
         )
