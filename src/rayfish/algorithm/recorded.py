@@ -23,8 +23,8 @@ from ray.rllib.policy.sample_batch import MultiAgentBatch, SampleBatch
 from ray.rllib.utils import unflatten_dict
 from ray.rllib.utils.torch_utils import convert_to_torch_tensor
 
-from rayfish.algorithm.generators import undisturbed
 from rayfish.errors import RayfishError
+from rayfish.generators import undisturbed
 
 
 class OrderedPreLearner(OfflinePreLearner):

@@ -23,10 +23,10 @@ import torch
 import tree
 from ray.rllib.utils.lambda_defaultdict import LambdaDefaultDict
 
-from rayfish.algorithm.generators import generators, set_generators
 from rayfish.algorithm.normalise import NormalizeObservations
 from rayfish.envs import state as env_state
 from rayfish.envs.state import FRESH
+from rayfish.generators import generators, set_generators
 
 if TYPE_CHECKING:
     from ray.rllib.algorithms.algorithm import Algorithm

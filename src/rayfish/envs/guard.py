@@ -48,6 +48,30 @@ class _Guarding:
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
         return getattr(self.env, name)
 
+    def reset(self, *, seed: Any = None, options: dict[str, Any] | None = None) -> Any:
+        """Start an episode; its first observation is checked."""
+        self.episode_step = 0
+        result = self._called("reset", seed=seed, options=options)
+        wrong = _values(result, 2) or self._wrong_observation(result[0])
+        if wrong is not None:
+            raise self._fault("reset", wrong)
+        return result
+
+    def step(self, action: Any) -> Any:
+        """One step; what it returns is checked."""
+        self.episode_step += 1
+        result = self._called("step", action)
+        wrong = _values(result, 5) or self._wrong_observation(result[0]) or self._wrong_reward(result[1])
+        if wrong is not None:
+            raise self._fault("step", wrong)
+        return result
+
+    def _wrong_observation(self, observation: Any) -> Wrong | None:
+        raise NotImplementedError
+
+    def _wrong_reward(self, reward: Any) -> Wrong | None:
+        raise NotImplementedError
+
     def _called(self, method: str, *arguments: Any, **options: Any) -> Any:
         mine, me = pulse(), threading.get_ident()
         mine.running[me] = Call(time.monotonic(), self, method)
@@ -63,7 +87,7 @@ class _Guarding:
         mine.finished += 1
         return result
 
-    def _wrong(self, method: str, wrong: Wrong) -> EnvironmentFault:
+    def _fault(self, method: str, wrong: Wrong) -> EnvironmentFault:
         cls, file, line = source_of(self.env, method)
         where = f" ({Path(file).name}:{line})" if file else ""
         what = f"{method}() of {cls}{where} returned {wrong.what}, in step {self.episode_step} of the episode"
@@ -86,23 +110,11 @@ class Guard(_Guarding, gym.Wrapper):
         self._observation = observed(env.observation_space, "an observation")
         self._reward = Reward("a reward")
 
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict]:
-        """Start an episode; its first observation is checked."""
-        self.episode_step = 0
-        result = self._called("reset", seed=seed, options=options)
-        wrong = _values(result, 2) or self._observation.wrong(result[0])
-        if wrong is not None:
-            raise self._wrong("reset", wrong)
-        return result
+    def _wrong_observation(self, observation: Any) -> Wrong | None:
+        return self._observation.wrong(observation)
 
-    def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict]:
-        """One step; what it returns is checked."""
-        self.episode_step += 1
-        result = self._called("step", action)
-        wrong = _values(result, 5) or self._observation.wrong(result[0]) or self._reward.wrong(result[1])
-        if wrong is not None:
-            raise self._wrong("step", wrong)
-        return result
+    def _wrong_reward(self, reward: Any) -> Wrong | None:
+        return self._reward.wrong(reward)
 
 
 class AgentsGuard(_Guarding, gym.Wrapper):
@@ -127,25 +139,7 @@ class AgentsGuard(_Guarding, gym.Wrapper):
         """Every agent that may appear."""
         return self.unwrapped.possible_agents
 
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[dict, dict]:
-        """Start an episode; the first observations are checked."""
-        self.episode_step = 0
-        result = self._called("reset", seed=seed, options=options)
-        wrong = _values(result, 2) or self._observations_wrong(result[0])
-        if wrong is not None:
-            raise self._wrong("reset", wrong)
-        return result
-
-    def step(self, action: dict[Any, Any]) -> tuple[dict, dict, dict, dict, dict]:  # type: ignore[override]
-        """One step of every live agent; what it returns is checked."""
-        self.episode_step += 1
-        result = self._called("step", action)
-        wrong = _values(result, 5) or self._observations_wrong(result[0]) or _rewards_wrong(result[1])
-        if wrong is not None:
-            raise self._wrong("step", wrong)
-        return result
-
-    def _observations_wrong(self, observations: Any) -> Wrong | None:
+    def _wrong_observation(self, observations: Any) -> Wrong | None:
         if not isinstance(observations, Mapping):
             return Wrong(f"observations as a {type(observations).__name__}", "return a dict keyed by agent")
         for agent, value in observations.items():
@@ -158,6 +152,12 @@ class AgentsGuard(_Guarding, gym.Wrapper):
                 return wrong
         return None
 
+    def _wrong_reward(self, rewards: Any) -> Wrong | None:
+        if not isinstance(rewards, Mapping):
+            return Wrong(f"rewards as a {type(rewards).__name__}", "return a dict keyed by agent")
+        checked = (Reward(f"a reward of agent {agent!r}").wrong(value) for agent, value in rewards.items())
+        return next((wrong for wrong in checked if wrong is not None), None)
+
 
 class VectorGuard(_Guarding, gym.vector.VectorWrapper):
     """A `VectorEnv` that steps many copies at once, checked as a whole."""
@@ -168,25 +168,10 @@ class VectorGuard(_Guarding, gym.vector.VectorWrapper):
         self.episode_step = 0  # of the whole vector: copies begin their episodes at different times
         self._observation = observed(env.observation_space, "observations")
 
-    def reset(self, *, seed: Any = None, options: dict[str, Any] | None = None) -> tuple[Any, dict]:
-        """Start an episode in every copy; the first observations are checked."""
-        self.episode_step = 0
-        result = self._called("reset", seed=seed, options=options)
-        wrong = _values(result, 2) or self._observation.wrong(result[0])
-        if wrong is not None:
-            raise self._wrong("reset", wrong)
-        return result
+    def _wrong_observation(self, observations: Any) -> Wrong | None:
+        return self._observation.wrong(observations)
 
-    def step(self, actions: Any) -> tuple[Any, Any, Any, Any, dict]:
-        """One step of every copy; what it returns is checked."""
-        self.episode_step += 1
-        result = self._called("step", actions)
-        wrong = _values(result, 5) or self._observation.wrong(result[0]) or self._rewards_wrong(result[1])
-        if wrong is not None:
-            raise self._wrong("step", wrong)
-        return result
-
-    def _rewards_wrong(self, rewards: Any) -> Wrong | None:
+    def _wrong_reward(self, rewards: Any) -> Wrong | None:
         array = np.asarray(rewards)
         if array.shape != (self.num_envs,):
             return Wrong(f"rewards of shape {array.shape}, not ({self.num_envs},)", "return one per copy")
@@ -202,13 +187,3 @@ def _values(result: Any, count: int) -> Wrong | None:
     got = f"{len(result)} values" if isinstance(result, tuple) else f"one {type(result).__name__}"
     expected = "observation, reward, terminated, truncated, info" if count == 5 else "observation, info"
     return Wrong(got, f"end it with `return {expected}`")
-
-
-def _rewards_wrong(rewards: Any) -> Wrong | None:
-    if not isinstance(rewards, Mapping):
-        return Wrong(f"rewards as a {type(rewards).__name__}", "return a dict keyed by agent")
-    for agent, value in rewards.items():
-        wrong = Reward(f"a reward of agent {agent!r}").wrong(value)
-        if wrong is not None:
-            return wrong
-    return None

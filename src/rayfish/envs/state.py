@@ -11,8 +11,6 @@ guessed: many environments pickle only their constructor's arguments):
 from __future__ import annotations
 
 import pickle
-import random
-import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -24,6 +22,7 @@ import numpy as np
 
 from rayfish.envs.kinds import EnvInfo
 from rayfish.envs.play import Moment, Player
+from rayfish.generators import generators, set_generators, undisturbed
 
 GET_STATE, PICKLE, FRESH = "get_state", "pickle", "fresh"
 
@@ -43,7 +42,7 @@ def find_way(env: Any, actions: dict[Any, gym.Space[Any]]) -> tuple[str, str]:
         if way == GET_STATE and not _offers_state(env):
             continue
         try:
-            with _kept_global_generators():
+            with undisturbed():
                 why = _trial(env, way, actions)
         except Exception as error:
             why = f"{type(error).__name__}: {error}".strip(": ").splitlines()[0]
@@ -102,9 +101,9 @@ def _trial(env: Any, way: str, actions: dict[Any, gym.Space[Any]]) -> str:
     saved = dump([env], way)
     if len(saved) > MOST_BYTES:
         return f"its pickled state is {len(saved) / 2**20:.0f} MB"
-    before, generators = player.now, _global_generators()
+    before, drawn = player.now, generators()
     expected, chosen = _play(player, _STEPS_AFTER)
-    _set_global_generators(generators)
+    set_generators(drawn)
     [again] = load([env], way, saved) if way == GET_STATE else pickle.loads(saved)
     copy = Player(again, actions)
     copy.now = before
@@ -204,25 +203,3 @@ def _without_specs(envs: list[Any]) -> Iterator[None]:
             env.spec = spec
         for layer, spec in cached:
             layer._cached_spec = spec
-
-
-@contextmanager
-def _kept_global_generators() -> Iterator[None]:
-    state = _global_generators()
-    try:
-        yield
-    finally:
-        _set_global_generators(state)
-
-
-def _global_generators() -> tuple[Any, Any, Any]:
-    torch = sys.modules.get("torch")  # not imported for it: an environment that draws from it has done so
-    drawn = torch.get_rng_state() if torch is not None else None
-    return random.getstate(), np.random.get_state(), drawn
-
-
-def _set_global_generators(state: tuple[Any, Any, Any]) -> None:
-    random.setstate(state[0])
-    np.random.set_state(state[1])
-    if state[2] is not None:
-        sys.modules["torch"].set_rng_state(state[2])

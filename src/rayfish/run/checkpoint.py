@@ -52,7 +52,7 @@ def write(
     """
     from safetensors import SafetensorError
 
-    from rayfish.algorithm.generators import undisturbed
+    from rayfish.generators import undisturbed
 
     draft = folder.parent / f".writing-{folder.name}-{os.getpid()}"
     shutil.rmtree(draft, ignore_errors=True)
