@@ -54,6 +54,15 @@ def test_lines_can_be_followed_while_the_run_goes_on(tmp_path):
     sinks.close()
 
 
+def test_what_was_flushed_is_there_for_another_process(tmp_path):
+    sinks = open_sinks(tmp_path, Trackers())
+    for iteration in range(1, 6):
+        sinks.write(line(iteration, **{names.RETURN_MEAN: float(iteration)}))
+        sinks.flush()
+        assert scalars(tmp_path, names.RETURN_MEAN)[-1] == (100 * iteration, float(iteration))
+    sinks.close()
+
+
 def test_tensorboard_can_be_switched_off(tmp_path):
     with open_sinks(tmp_path, Trackers(False)) as sinks:
         sinks.write(line(1))
@@ -73,7 +82,7 @@ def test_a_resume_drops_what_came_after_the_checkpoint(tmp_path):
     with open_sinks(tmp_path, Trackers()) as sinks:
         for iteration in range(1, 6):
             sinks.write(line(iteration, **{names.RETURN_MEAN: float(iteration)}))
-    time.sleep(1.1)  # TensorBoard names its files by the second
+    time.sleep(1.1)  # TensorBoard reads its files in the order of their names, which are in seconds
     with open_sinks(tmp_path, Trackers(), resume_at=3) as sinks:
         sinks.write(line(4, **{names.RETURN_MEAN: 40.0}))
     kept = [entry[names.RETURN_MEAN] for entry in read_jsonl(tmp_path / "metrics.jsonl")]
