@@ -25,16 +25,18 @@ _PUBLIC = {
     "Trainer": "rayfish.run.trainer",
     "evaluate": "rayfish.run.evaluate",
     "load": "rayfish.run.policy",
+    "rollout": "rayfish.run.rollout",
     "train": "rayfish.run.train",
 }
 
-__all__ = ["Experiment", "RayfishError", "Trainer", "__version__", "evaluate", "load", "train"]
+__all__ = ["Experiment", "RayfishError", "Trainer", "__version__", "evaluate", "load", "rollout", "train"]
 
 if TYPE_CHECKING:
     from rayfish.errors import RayfishError
     from rayfish.experiment import Experiment
     from rayfish.run.evaluate import evaluate
     from rayfish.run.policy import load
+    from rayfish.run.rollout import rollout
     from rayfish.run.train import train
     from rayfish.run.trainer import Trainer
 

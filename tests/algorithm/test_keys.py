@@ -71,8 +71,8 @@ def test_preset_of_another_algorithm_is_explained():
 @pytest.mark.parametrize(
     ("word", "said"),
     [
-        ("environment.clip_rewards=true", "wrap the environment"),
-        ("training.optimizer={type: sgd}", "learner_class"),
+        ("environment.render_env=true", "watch a trained policy"),
+        ("debugging.fake_sampler=true", "old stack"),
         ("framework.torch_compile_learner=true", "compiles nothing"),
         ("rollouts.compress_observations=true", "old stack"),
     ],
@@ -200,9 +200,7 @@ def test_value_that_must_be_set_is_reported(workdir):
 
 
 def test_all_problems_are_reported_at_once():
-    found = problems(
-        "training.lrr=1", "rollouts.num_env_runners=x", "environment.clip_rewards=1.0", "nope.a=1"
-    )
+    found = problems("training.lrr=1", "rollouts.num_env_runners=x", "environment.render_env=1.0", "nope.a=1")
     assert len(found) == 4
 
 

@@ -11,9 +11,9 @@ from rayfish.experiment.compose import presets
 
 MANY = """\
 5 problems in the experiment:
-  environment.clip_rewards: has no effect: nothing in RLlib 2.60.0 reads it
+  environment.render_env: has no effect: nothing in RLlib 2.60.0 reads it
     written in: command line
-    next step: wrap the environment (gymnasium.wrappers.TransformReward)
+    next step: watch a trained policy with `rayfish view`; remove it
   rollouts.num_env_runners: is 'two', but takes a whole number
     written in: command line
     next step: for example rollouts.num_env_runners=4
@@ -47,7 +47,7 @@ def test_many_problems_of_a_file_and_the_command_line(workdir):
         "algo: {name: PPO}\nenvironment:\n  env: CartPole-v1\ntraining:\n  lrr: 1\n"
     )
     words = [
-        "environment.clip_rewards=true",
+        "environment.render_env=true",
         "rollouts.num_env_runners=two",
         "training.minibatch_size=9000",
         "training.beta=1",

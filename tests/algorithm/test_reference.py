@@ -24,7 +24,7 @@ def test_every_own_key_is_documented_with_a_sentence():
 
 
 def test_dead_and_old_keys_are_not_offered():
-    assert "clip_rewards" not in {row.key for row in reference.rows("environment")}
+    assert "render_env" not in {row.key for row in reference.rows("environment")}
     assert "train_batch_size" not in {row.key for row in reference.rows("training", "PPO")}
     assert "remote_worker_envs" not in {row.key for row in reference.rows("rollouts")}
 

@@ -259,6 +259,77 @@ ALGORITHMS = [
     ),
 ]
 
+OLD_HEAD = "old:\n  env: CartPole-v0\n  run: PPO\n"
+
+
+def old(config: str = "", head: str = OLD_HEAD) -> dict[str, str]:
+    """old.yaml, an experiment as it was written for `rllib train -f`."""
+    return {"old.yaml": head + (f"  config:\n    {config}\n" if config else "")}
+
+
+OLD_FILES = [
+    Case(
+        "old file with an algorithm that is gone",
+        "train -f old.yaml",
+        old(head=OLD_HEAD.replace("PPO", "A3C")),
+    ),
+    Case(
+        "old file with no algorithm",
+        "train -f old.yaml",
+        old("lr: 0.1", OLD_HEAD.replace("  run: PPO\n", "")),
+    ),
+    Case("old file with a typo", "train -f old.yaml", old("num_worker: 2")),
+    Case("old file with a typo in its model", "train -f old.yaml", old("model: {fcnet_hidden: [8]}")),
+    Case("old file with a wrong type", "train -f old.yaml", old("num_workers: many")),
+    Case("old file with a list where keys belong", "train -f old.yaml", old("lr_schedule: fast")),
+    Case("old file with several things to decide", "train -f old.yaml", old("{noisy: true, horzon: 5}")),
+    Case(
+        "old file with an exploration that is gone",
+        "train -f old.yaml",
+        old("exploration_config: {type: RE3}"),
+    ),
+    Case("old file with attention", "train -f old.yaml", old("model: {use_attention: true}")),
+    Case("old file with code in it", "train -f old.yaml", old('lr: {sample_from: "lambda s: 1"}')),
+    Case(
+        "old file that stops by nothing",
+        "train -f old.yaml",
+        old(head=f"{OLD_HEAD}  stop: {{hist_stats/x: 1}}\n"),
+    ),
+    Case(
+        "old file with a setting beside config",
+        "train -f old.yaml",
+        old(head=f"{OLD_HEAD}  num_workers: 2\n"),
+    ),
+    Case(
+        "old file that says a thing twice",
+        "train -f old.yaml",
+        old("{num_workers: 1, num_rollout_workers: 2}"),
+    ),
+    Case("old file with a model that is not there", "train -f old.yaml", old("model: {custom_model: net}")),
+    Case(
+        "old file with a TensorFlow model",
+        "train -f old.yaml",
+        old("model: {custom_model: ray.rllib.models.tf.fcnet.FullyConnectedNetwork}"),
+    ),
+    Case(
+        "old file with several experiments",
+        "config check -f old.yaml",
+        {"old.yaml": OLD_HEAD + OLD_HEAD.replace("old:", "other:")},
+    ),
+    Case("old file without that experiment", "train -f old.yaml:odl", old()),
+    Case("experiment of a file of today", "train -f new.yaml:x", {"new.yaml": "algo: {name: PPO}\n"}),
+    Case("old flags without an algorithm", "train --env CartPole-v1"),
+    Case("old flags that are no JSON", "train --run PPO --config {lr"),
+    Case("migrating a file of today", "config migrate new.yaml", {"new.yaml": "algo: {name: PPO}\n"}),
+    Case(
+        "migrating what must be decided",
+        "config migrate old.yaml",
+        old("noisy: true"),
+        hint="settle what is to decide",
+    ),
+    Case("migrating a file that is not there", "config migrate odl.yaml", old()),
+]
+
 ENVIRONMENTS = [
     # In a process of its own: RLlib, once imported, registers environments with names like these.
     Case("environment with a typo", "train algo.name=PPO environment.env=CartPol-v1", process=True),
@@ -278,16 +349,6 @@ ENVIRONMENTS = [
     Case("space that is text", f"train {HERE}", world(actions="'Discrete(2)'")),
     Case("class that is no environment", f"train {HERE}", {"world.py": "class World:\n    pass\n"}),
     Case("reset that raises", f"train {HERE}", world(reset="return self.nothing, {}")),
-    Case(
-        "reset that returns only the observation",
-        f"train {HERE}",
-        world(reset="return np.zeros(2, np.float32)"),
-    ),
-    Case(
-        "step that returns four values",
-        f"train {HERE}",
-        world(step="return np.zeros(2, np.float32), 0.0, True, {}"),
-    ),
     Case("observation of another shape", f"train {HERE}", world(reset="return np.zeros(3, np.float32), {}")),
     Case(
         "observation that is NaN", f"train {HERE}", world(reset="return np.full(2, np.nan, np.float32), {}")
@@ -534,6 +595,7 @@ CASES = [
     *FILES,
     *KEYS,
     *ALGORITHMS,
+    *OLD_FILES,
     *ENVIRONMENTS,
     *CODE,
     *MACHINE,

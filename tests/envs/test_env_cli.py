@@ -28,12 +28,12 @@ def test_check_of_a_file_passes_its_config_and_says_how_to_train(folder, monkeyp
 def test_check_of_a_broken_environment_exits_with_one_and_the_remedy(folder, monkeypatch):
     folder.write("grid.py", GOOD)
     folder.write(
-        "old.py", "from grid import GridEnv\nclass Old(GridEnv):\n    def step(self, a): return 1, 2, 3, {}\n"
+        "old.py", "from grid import GridEnv\nclass Old(GridEnv):\n    def step(self, a): return 1, 2, {}\n"
     )
     monkeypatch.chdir(folder.path)
     result = runner.invoke(app, ["check", "old.py:Old"], catch_exceptions=False)
     assert result.exit_code == 1
-    assert "four values" in result.output
+    assert "3 values instead of five" in result.output
     assert "1 error to mend" in result.output
 
 

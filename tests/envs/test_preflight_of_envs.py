@@ -49,14 +49,14 @@ def test_an_impossible_horizon_is_a_problem(folder):
 
 def test_a_broken_step_is_told_before_training(folder):
     folder.write("grid.py", GOOD)
-    step = "    def step(self, action): return self._look(), 0.0, False, {}\n"
-    folder.write("old_step.py", "from grid import GridEnv\nclass Old(GridEnv):\n" + step)
+    step = "    def step(self, action): return self._look(), 0.0, {}\n"
+    folder.write("bad_step.py", "from grid import GridEnv\nclass Bad(GridEnv):\n" + step)
     folder.write(
         "bug.py", "from grid import GridEnv\nclass Bug(GridEnv):\n    def step(self, a):\n        1 / 0\n"
     )
-    (found,), _ = problems(experiment(folder, {"env": "old_step:Old"}))
-    assert "four values" in found.what
-    assert "rayfish env check old_step:Old" in found.hint
+    (found,), _ = problems(experiment(folder, {"env": "bad_step:Bad"}))
+    assert "3 values instead of five" in found.what
+    assert "rayfish env check bad_step:Bad" in found.hint
     (found,), _ = problems(experiment(folder, {"env": "bug:Bug"}))
     assert "bug.py:4: ZeroDivisionError" in found.what
 

@@ -6,7 +6,9 @@ import pytest
 
 from rayfish import Experiment
 from rayfish.experiment import tree
-from rayfish.experiment.legacy import GONE_ALGORITHMS, OLD_KEYS, STOP_KEYS
+from rayfish.experiment.legacy import OLD_KEYS
+from rayfish.experiment.old.results import STOP_KEYS
+from rayfish.experiment.old.tables import CLOSEST
 from rayfish.experiment.sections import ALGORITHMS, SECTIONS
 
 
@@ -108,8 +110,8 @@ def test_targets_of_all_translations_exist():
 
 
 def test_gone_algorithms_point_to_living_ones():
-    assert set(GONE_ALGORITHMS.values()) <= set(ALGORITHMS)
-    assert not set(GONE_ALGORITHMS) & set(ALGORITHMS)
+    assert set(CLOSEST.values()) <= set(ALGORITHMS)
+    assert not set(CLOSEST) & set(ALGORITHMS)
 
 
 def test_stop_keys_point_to_metric_names():

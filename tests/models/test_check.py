@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
+from rayfish.experiment.old.tables import MODEL_RENAMED
 from rayfish.models.check import problems, section_problems, space_problems
-from rayfish.models.options import ALIASES, GONE, OPTIONS, resolve
+from rayfish.models.options import GONE, OPTIONS, resolve
 
 VECTOR = spaces.Box(-1, 1, (4,), np.float32)
 DISCRETE = spaces.Discrete(3)
@@ -110,7 +111,7 @@ def test_every_option_is_documented_and_its_default_is_right():
     for key, option in OPTIONS.items():
         assert option.doc.endswith(".") or option.doc.endswith("torch's own."), key
         assert section_problems({key: option.default}, "PPO") == [], key
-    assert set(ALIASES.values()) <= set(OPTIONS)
+    assert set(MODEL_RENAMED.values()) <= set(OPTIONS)
     assert not set(GONE) & set(OPTIONS)
 
 

@@ -43,10 +43,22 @@ def test_fit_shrinks_to_the_machine_and_says_what_it_changed():
     assert fitted.get("rollouts.num_env_runners") == 1
     assert fitted.get("learners.num_gpus_per_learner") == 0
     assert notes == [
-        "--fit: learners.num_gpus_per_learner 1 -> 0",
-        "--fit: rollouts.num_env_runners 8 -> 1",
+        "shrunk to what there is (2 CPUs, 0 GPUs): "
+        "learners.num_gpus_per_learner 1 -> 0, rollouts.num_env_runners 8 -> 1"
     ]
     assert texts(fitted) == []
+
+
+def test_fit_keeps_the_batch_whole_that_learners_shared():
+    shares = ("resources.num_gpus=4", "training.train_batch_size_per_learner=1000")
+    fitted, _ = resources.fit(compose(*shares), TWO_CPUS)
+    assert fitted.get("training.train_batch_size_per_learner") == 4000
+    beside = (
+        "rollouts.num_env_runners=2", "evaluation.evaluation_num_env_runners=2",
+        "evaluation.evaluation_interval=1", "evaluation.evaluation_parallel_to_training=true",
+    )  # fmt: skip
+    fitted, _ = resources.fit(compose(*beside), TWO_CPUS)
+    assert texts(fitted) == [], "no evaluation beside the training without runners for it"
 
 
 def test_gpus_that_are_not_there_are_refused():

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 import rayfish
-from tests.helpers import metrics_of
+from tests.helpers import info_of, metrics_of
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("ray_session", "workdir")]
 
@@ -19,44 +19,88 @@ def test_ppo_solves_cartpole():
     assert best_return(run) >= 475
 
 
-@pytest.mark.parametrize("name", ["APPO", "IMPALA"])
-def test_asynchronous_algorithms_learn_cartpole(name):
-    run = rayfish.train(
-        None,
-        f"algo.name={name}",
-        "environment.env=CartPole-v1",
-        "rollouts.num_env_runners=1",
-        "rollouts.num_envs_per_env_runner=16",
-        "training.train_batch_size_per_learner=500",
-        "training.lr=1e-3",
-        "training.vf_loss_coeff=0.05",
-        "training.model.fcnet_hiddens=[64,64]",
-        "training.model.vf_share_layers=true",
-        "stop_conditions.episode_reward_mean=150",
-        "stop_conditions.time_total_s=240",
-        plain=True,
-    )
-    assert best_return(run) >= 150
+OLD_FILES = {
+    "cartpole-ppo": """
+        env: CartPole-v0
+        run: PPO
+        stop: {episode_reward_mean: 150, timesteps_total: 100000}
+        config:
+            framework: tf
+            gamma: 0.99
+            lr: 0.0003
+            num_workers: 1
+            observation_filter: MeanStdFilter
+            num_sgd_iter: 6
+            vf_loss_coeff: 0.01
+            model: {fcnet_hiddens: [32], fcnet_activation: linear, vf_share_layers: true}
+    """,
+    "cartpole-dqn": """
+        env: CartPole-v0
+        run: DQN
+        stop: {episode_reward_mean: 150, timesteps_total: 50000}
+        config:
+            framework: tf
+            model: {fcnet_hiddens: [64], fcnet_activation: linear}
+            n_step: 3
+            num_workers: 0
+    """,
+    "pendulum-sac": """
+        env: Pendulum-v0
+        run: SAC
+        stop: {episode_reward_mean: -300, timesteps_total: 12000}
+        config:
+            framework: torch
+            horizon: 200
+            soft_horizon: false
+            Q_model: {fcnet_activation: relu, fcnet_hiddens: [256, 256]}
+            policy_model: {fcnet_activation: relu, fcnet_hiddens: [256, 256]}
+            tau: 0.005
+            target_entropy: auto
+            no_done_at_end: true
+            n_step: 1
+            rollout_fragment_length: 1
+            prioritized_replay: true
+            train_batch_size: 256
+            target_network_update_freq: 1
+            timesteps_per_iteration: 1000
+            learning_starts: 256
+            optimization:
+                actor_learning_rate: 0.0003
+                critic_learning_rate: 0.0003
+                entropy_learning_rate: 0.0003
+            num_workers: 0
+            num_gpus: 0
+            metrics_smoothing_episodes: 5
+    """,
+    "cartpole-impala": """
+        env: CartPole-v0
+        run: IMPALA
+        stop: {episode_reward_mean: 150, timesteps_total: 500000}
+        config: {framework: tf, num_workers: 2, num_gpus: 0}
+    """,
+    "cartpole-appo": """
+        env: CartPole-v1
+        run: APPO
+        stop: {episode_reward_mean: 150, timesteps_total: 200000}
+        config:
+            framework: tf
+            num_envs_per_worker: 5
+            num_workers: 1
+            num_gpus: 0
+            observation_filter: MeanStdFilter
+            num_sgd_iter: 6
+            vf_loss_coeff: 0.01
+            model: {fcnet_hiddens: [32], fcnet_activation: linear, vf_share_layers: true}
+    """,
+}
 
 
-def test_dqn_learns_cartpole():
-    run = rayfish.train(
-        "cartpole-dqn",
-        "stop_conditions.episode_reward_mean=100",
-        "stop_conditions.time_total_s=300",
-        plain=True,
-    )
-    assert best_return(run) >= 100
-
-
-def test_sac_swings_the_pendulum_up():
-    run = rayfish.train(
-        "pendulum",
-        "stop_conditions.episode_reward_mean=-600",
-        "stop_conditions.time_total_s=400",
-        plain=True,
-    )
-    assert best_return(run) >= -600
+@pytest.mark.parametrize("name", OLD_FILES)
+def test_an_old_file_trains_to_its_old_stop_reward(name, workdir):
+    (workdir / "old.yaml").write_text(f"{name}:{OLD_FILES[name]}")
+    run = rayfish.train("old.yaml", plain=True)
+    info = info_of(run)
+    assert "return_mean" in info["reason"], f"{info['reason']}, not by its reward; best {best_return(run)}"
 
 
 def test_two_agents_with_policies_of_their_own_learn(workdir):

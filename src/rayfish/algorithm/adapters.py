@@ -20,6 +20,7 @@ from rayfish.envs import pulse
 from rayfish.envs.build import make, make_vector
 from rayfish.envs.guard import guarded
 from rayfish.envs.kinds import agents_and_spaces, is_parallel, is_rllib_multi_agent
+from rayfish.envs.rewards import clipped
 from rayfish.envs.spec import EnvSpec
 
 ALL = "__all__"
@@ -67,8 +68,11 @@ class EnvCreator:
         # In "vector_entry_point" mode RLlib hands over a plain dict with num_envs added to it.
         if not hasattr(context, "worker_index") and "num_envs" in context:
             config = {key: value for key, value in context.items() if key != "num_envs"}
-            return guarded(make_vector(self.spec, config, context["num_envs"]), self.spec.name)
-        return guarded(for_rllib(make(self.spec, context)), self.spec.name)
+            env = make_vector(self.spec, config, context["num_envs"])
+        else:
+            env = for_rllib(make(self.spec, context))
+        # Outside the guard, which looks at the true rewards.
+        return clipped(guarded(env, self.spec.name), self.spec.clip_rewards)
 
 
 def _outlive_sigterm() -> None:

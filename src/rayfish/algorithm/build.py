@@ -13,6 +13,8 @@ import math
 import secrets
 import warnings
 from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -21,14 +23,19 @@ import numpy as np
 from rayfish.algorithm.adapters import env_creator
 from rayfish.algorithm.callbacks import EpisodeReport
 from rayfish.algorithm.contradictions import ASYNCHRONOUS
+from rayfish.algorithm.keys import CHOICES
 from rayfish.algorithm.module import module_spec
 from rayfish.algorithm.normalise import NormalizeObservations
+from rayfish.algorithm.old_data import converted, old_files
+from rayfish.algorithm.optimizer import set_optimizer
 from rayfish.algorithm.recorded import RecordedData
 from rayfish.algorithm.signatures import keys_for
+from rayfish.algorithm.tasks import TaskSetter
 from rayfish.envs.build import EnvInfo, env_config_of, from_experiment
 from rayfish.envs.pulse import Patience
 from rayfish.errors import ConfigError, Problem
 from rayfish.experiment.imports import load_object, use_paths
+from rayfish.experiment.mapping import load_mapping
 from rayfish.experiment.sections import METHODS, OFFLINE
 
 if TYPE_CHECKING:
@@ -60,10 +67,19 @@ _OBJECTS = {
     "td_error_loss_fn",
 }
 _OWN = {
-    "environment": {"env", "env_config", "imports"},
+    "environment": {
+        "env",
+        "env_config",
+        "imports",
+        "clip_rewards",
+        "atari",
+        "env_task_fn",
+        "observe_last_action",
+        "observe_last_reward",
+    },
     "rollouts": {"runner", "autotune", "horizon", "observation_filter"},
     "evaluation": {"evaluation_config"},
-    "training": {"model"},
+    "training": {"model", "optimizer"},
     "multi_agent": {"policies", "mapping", "policy_mapping_fn"},
     "callbacks": {"callbacks_class"},
     "debugging": {"deterministic", "log_sys_usage", "log_level"},
@@ -95,9 +111,11 @@ def build_config(
         values = _values(experiment, section, name)
         if values:
             getattr(config, method)(**values)
-    _environment(config, experiment, worker_setup)
+    _environment(config, experiment, info, worker_setup)
     _rollouts(config, experiment)
     _learners(config, experiment)
+    if experiment.get("training.optimizer"):
+        set_optimizer(config, experiment.get("training.optimizer"))
     _evaluation(config, experiment)
     _exploration(config, experiment, name)
     _targets(config, info, name)
@@ -111,6 +129,12 @@ def build_config(
         )
         if experiment.get("offline_data.offline_data_class") is None:
             config.offline_data(offline_data_class=RecordedData)
+        named = experiment.get("offline_data.input_") or []
+        recorded = old_files([named] if isinstance(named, str) else named)
+        if recorded:
+            config.offline_data(
+                input_=[converted(recorded)], input_read_episodes=True, input_read_batch_size=1
+            )
     config.debugging(log_sys_usage=False, log_level=_rllib_level(experiment))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -145,7 +169,7 @@ def _values(experiment: Experiment, section: str, algo: str) -> dict[str, Any]:
     for key, value in experiment.section(section).items():
         if key in own or key not in known:
             continue
-        if key in _OBJECTS or key.startswith("on_"):
+        if (key in _OBJECTS and value not in CHOICES.get(f"{section}.{key}", ())) or key.startswith("on_"):
             values[key] = _loaded(value, experiment)
         elif key == "n_step" and isinstance(value, list):
             values[key] = tuple(value)  # a range of steps; RLlib's buffers know it as a tuple only
@@ -162,15 +186,21 @@ def _loaded(value: Any, experiment: Experiment) -> Any:
 
 
 def _environment(
-    config: AlgorithmConfig, experiment: Experiment, worker_setup: Callable[[str], None] | None
+    config: AlgorithmConfig,
+    experiment: Experiment,
+    info: EnvInfo,
+    worker_setup: Callable[[str], None] | None,
 ) -> None:
     from ray.tune.registry import register_env
 
     # A name of its own: two trainers in one process must not make each other's environments.
     name = f"rayfish-{secrets.token_hex(4)}"
     common: dict[str, Any] = {"setup": worker_setup, "patience": Patience.of(experiment)}
-    register_env(name, env_creator(from_experiment(experiment), **common))
+    training = replace(from_experiment(experiment), old_api=info.old_api)  # no worker need try it again
+    register_env(name, env_creator(training, **common))
     evaluation = from_experiment(experiment, evaluation=True)
+    if evaluation.name == training.name:
+        evaluation = replace(evaluation, old_api=info.old_api)
     register_env(f"{name}{_EVALUATION}", env_creator(evaluation, role="evaluation runner", **common))
     config.environment(env=name, env_config=env_config_of(experiment), disable_env_checking=True)
 
@@ -226,6 +256,13 @@ def _exploration(config: AlgorithmConfig, experiment: Experiment, name: str) -> 
         config.training(epsilon=[[0, ends[0]], [steps, ends[1]]])
 
 
+def _temperature(experiment: Experiment, name: str) -> float | None:
+    """That of DQN's SoftQ exploration; None where it explores otherwise."""
+    old = experiment.get("exploration.exploration_config") or {}
+    soft = name == "DQN" and str(old.get("type", "")).rpartition(".")[2] == "SoftQ"
+    return float(old.get("temperature", 1.0)) if soft else None
+
+
 def _targets(config: AlgorithmConfig, info: EnvInfo, name: str) -> None:
     """SAC's entropy target for discrete actions; RLlib's "auto" is that of continuous ones.
 
@@ -253,7 +290,9 @@ def _iterations(config: AlgorithmConfig, experiment: Experiment, name: str) -> N
 def _callbacks(config: AlgorithmConfig, experiment: Experiment) -> None:
     named = experiment.get("callbacks.callbacks_class") or []
     classes = [load_object(path, experiment.paths) for path in ([named] if isinstance(named, str) else named)]
-    config.callbacks(callbacks_class=[EpisodeReport, *classes])
+    curriculum = experiment.get("environment.env_task_fn")
+    tasks = [partial(TaskSetter, str(curriculum), experiment.paths)] if curriculum else []
+    config.callbacks(callbacks_class=[EpisodeReport, *tasks, *classes])
 
 
 def _modules(config: AlgorithmConfig, experiment: Experiment, info: EnvInfo, name: str) -> None:
@@ -261,19 +300,31 @@ def _modules(config: AlgorithmConfig, experiment: Experiment, info: EnvInfo, nam
 
     model = experiment.get("training.model") or {}
     if info.kind == "single":
-        spec = module_spec(name, model, experiment.paths)
+        spec = module_spec(name, model, experiment.paths, temperature=_temperature(experiment, name))
         if spec is not None:
             config.rl_module(rl_module_spec=spec)
         return
     policies = policies_of(experiment)
     specs = {
-        policy: module_spec(name, {**model, **(settings.get("model") or {})}, experiment.paths)
+        policy: module_spec(
+            name,
+            {**model, **(settings.get("model") or {})},
+            experiment.paths,
+            temperature=_temperature(experiment, name),
+        )
         for policy, settings in policies.items()
     }
     # A list, not a set: networks are initialised in this order, and the order of a set is chance.
     config.multi_agent(policies=list(policies), policy_mapping_fn=agent_mapping(experiment))
     if all(spec is not None for spec in specs.values()):
         config.rl_module(rl_module_spec=MultiRLModuleSpec(rl_module_specs=specs))
+    own = {
+        policy: {key: value for key, value in settings.items() if key != "model"}
+        for policy, settings in policies.items()
+    }
+    if any(own.values()):
+        overrides = {policy: type(config).overrides(**values) for policy, values in own.items() if values}
+        config.rl_module(algorithm_config_overrides_per_module=overrides)
 
 
 def policies_of(experiment: Experiment) -> dict[str, dict[str, Any]]:
@@ -290,7 +341,7 @@ class agent_mapping:
 
     def __init__(self, experiment: Experiment) -> None:
         function = experiment.get("multi_agent.policy_mapping_fn")
-        self._function = load_object(function, experiment.paths) if function else None
+        self._function = load_mapping(function, experiment.paths) if function else None
         self._globs = dict(experiment.get("multi_agent.mapping") or {})
         self._policies = list(policies_of(experiment))
 

@@ -16,6 +16,10 @@ from ray.rllib.callbacks.callbacks import RLlibCallback
 from ray.rllib.utils.debug import update_global_seed_if_necessary
 
 from rayfish.envs import pulse
+from rayfish.envs.rewards import true_returns
+from rayfish.experiment.old import modules
+
+modules.install()  # the next thing a worker unpickles may be the user's, and import old names
 
 REPORT = "rayfish"
 _CONNECTORS = ("env_to_module_connector", "module_to_env_connector")
@@ -75,10 +79,12 @@ class EpisodeReport(RLlibCallback):
         def log(key: tuple[str, ...], value: float) -> None:
             metrics_logger.log_value((REPORT, *key), value, reduce="item_series")
 
-        log(("returns",), float(sum(chunk.get_return() for chunk in chunks)))
+        true = _true_returns(episode)
+        earned = sum(chunk.get_return() for chunk in chunks) if true is None else sum(true.values())
+        log(("returns",), float(earned))
         # Not the sum of the chunks' lengths: RLlib's learner appends a step to chunks it has seen.
         log(("lengths",), int(episode.env_t if hasattr(episode, "env_t") else episode.t))
-        for policy, total in _policy_returns(chunks).items():
+        for policy, total in _policy_returns(chunks, true).items():
             log(("policy_returns", policy), total)
         for name, value in _env_metrics(episode):
             log(("env", name), value)
@@ -90,21 +96,36 @@ def _reseed(runner: Any, seeds: dict[int, int]) -> None:
     update_global_seed_if_necessary(framework="torch", seed=runner._seed)
 
 
-def _policy_returns(chunks: Sequence[Any]) -> dict[str, float]:
+def _policy_returns(chunks: Sequence[Any], true: dict[Any, float] | None) -> dict[str, float]:
     """Sum of the rewards of each policy's agents; empty for a single agent."""
     totals: dict[str, float] = defaultdict(float)
+    if true is not None and hasattr(chunks[-1], "agent_episodes"):
+        for agent, total in true.items():
+            totals[str(chunks[-1].module_for(agent))] += total
+        return dict(totals)
     for chunk in chunks:
         for agent, part in getattr(chunk, "agent_episodes", {}).items():
             totals[str(chunk.module_for(agent))] += float(part.get_return())
     return dict(totals)
 
 
-def _env_metrics(episode: Any) -> Iterator[tuple[str, float]]:
+def _true_returns(episode: Any) -> dict[Any, float] | None:
+    """By agent, where rewards are clipped; None where an episode's own rewards are the true ones."""
+    for info in _last_infos(episode):
+        told = true_returns(info)
+        if told is not None:
+            return dict(told) if isinstance(told, dict) else {None: float(told)}
+    return None
+
+
+def _last_infos(episode: Any) -> list[Any]:
     if hasattr(episode, "agent_episodes"):
-        infos = [part.get_infos(-1) for part in episode.agent_episodes.values() if len(part)]
-    else:
-        infos = [episode.get_infos(-1)]
-    for info in infos:
+        return [part.get_infos(-1) for part in episode.agent_episodes.values() if len(part)]
+    return [episode.get_infos(-1)]
+
+
+def _env_metrics(episode: Any) -> Iterator[tuple[str, float]]:
+    for info in _last_infos(episode):
         reported = info.get(ENV_METRICS_KEY) if isinstance(info, dict) else None
         if isinstance(reported, dict):
             yield from ((str(k), float(v)) for k, v in reported.items() if np.isscalar(v) or np.ndim(v) == 0)

@@ -21,6 +21,14 @@ INEXACT = {
 }
 """Algorithms that never repeat bit for bit, and why."""
 
+SEVERAL_OPTIMISERS = ("SAC", "TQC", "CQL", "IQL", "DreamerV3")
+_OPTIMISER_KEYS = {
+    "adam": ("epsilon", "weight_decay"),
+    "adamw": ("epsilon", "weight_decay"),
+    "rmsprop": ("epsilon", "decay", "momentum", "weight_decay"),
+    "sgd": ("momentum", "weight_decay"),
+}
+
 BUFFERS = ("EpisodeReplayBuffer", "PrioritizedEpisodeReplayBuffer")
 
 _BUFFER_KEYS = (
@@ -186,6 +194,26 @@ def _schedules(experiment: Experiment, _: str) -> Iterator[Problem]:
             yield Problem(dotted, what, hint, experiment.origin(dotted))
 
 
+def _optimizer(experiment: Experiment, algo: str) -> Iterator[Problem]:
+    settings, key = experiment.get("training.optimizer"), "training.optimizer"
+    if not isinstance(settings, dict) or not settings:
+        return
+    if algo in SEVERAL_OPTIMISERS:
+        what = f"{algo} has an optimiser for each of its networks, which stay RLlib's own"
+        yield Problem(key, what, f"remove it (~{key})", experiment.origin(f"{key}.type"))
+        return
+    yield from _only(experiment, key, ("type", *_OPTIMISER_KEYS["rmsprop"]))
+    kind = settings.get("type") or "adam"
+    if kind not in _OPTIMISER_KEYS:
+        what = f"is {kind!r}, which is not one of {', '.join(_OPTIMISER_KEYS)}"
+        yield Problem(f"{key}.type", what, f"set {key}.type=adam", experiment.origin(f"{key}.type"))
+        return
+    for word in settings:
+        if word != "type" and word not in _OPTIMISER_KEYS[kind] and word in _OPTIMISER_KEYS["rmsprop"]:
+            hint = f"remove it, or set {key}.type=rmsprop"
+            yield Problem(f"{key}.{word}", f"{kind} has no {word}", hint, experiment.origin(f"{key}.{word}"))
+
+
 def _exploration(experiment: Experiment, algo: str) -> Iterator[Problem]:
     old, key = experiment.get("exploration.exploration_config"), "exploration.exploration_config"
     kind = str(old.get("type", "EpsilonGreedy")).rpartition(".")[2] if isinstance(old, dict) and old else ""
@@ -193,6 +221,12 @@ def _exploration(experiment: Experiment, algo: str) -> Iterator[Problem]:
     if kind == "EpsilonGreedy" and algo != "DQN":
         what = f"EpsilonGreedy is for DQN; {algo} explores by sampling from its policy"
         yield Problem(key, what, f"remove it (~{key}), or algo.name=DQN", where)
+    elif kind == "SoftQ" and algo == "DQN":
+        yield from _only(experiment, key, ("type", "temperature"))
+        temperature = old.get("temperature", 1.0)
+        if not _number(temperature) or temperature <= 0:
+            what = f"is {temperature!r}, but must be a number above 0"
+            yield Problem(f"{key}.temperature", what, f"for example {key}.temperature=1.0", where)
     elif kind not in ("", "EpsilonGreedy", "StochasticSampling"):
         hint = "write an RLModule with your own _forward_exploration (training.model.custom_model)"
         yield Problem(key, f"{kind} is gone from RLlib", hint, where)
@@ -291,6 +325,7 @@ _CHECKS: tuple[Callable[[Experiment, str], Iterator[Problem]], ...] = (
     _evaluation,
     _learning_rate,
     _schedules,
+    _optimizer,
     _exploration,
     _replay,
     _policies,

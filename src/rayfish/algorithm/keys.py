@@ -14,7 +14,8 @@ from rayfish.algorithm.dead import DEAD_KEYS
 from rayfish.algorithm.signatures import Entry, default_of, entries, table
 from rayfish.errors import Problem, did_you_mean
 from rayfish.experiment import tree
-from rayfish.experiment.legacy import GONE_ALGORITHMS, GONE_KEYS, OLD_KEYS, SECTION_ALIASES, is_old
+from rayfish.experiment.legacy import GONE_KEYS, OLD_KEYS, SECTION_ALIASES, is_old
+from rayfish.experiment.old.tables import CLOSEST
 from rayfish.experiment.sections import ALGORITHMS, METHODS, SECTIONS
 
 if TYPE_CHECKING:
@@ -43,6 +44,9 @@ CHOICES: dict[str, tuple[str, ...]] = {
     "resources.placement_strategy": ("PACK", "SPREAD", "STRICT_PACK", "STRICT_SPREAD"),
 }
 
+
+# Ray hands out parts of a processor, which RLlib's signatures deny.
+_FRACTIONS = ("rollouts.num_cpus_per_env_runner", "resources.num_cpus_for_main_process")
 
 ELSEWHERE: dict[str, str] = {
     "learning_rate": "training.lr",
@@ -91,7 +95,7 @@ def _algorithm(experiment: Experiment) -> Iterator[Problem]:
     if isinstance(name, str) and name in ALGORITHMS:
         return
     where = experiment.origin("algo.name")
-    gone = {old.lower(): (old, new) for old, new in GONE_ALGORITHMS.items()}.get(str(name).lower())
+    gone = {old.lower(): (old, new) for old, new in CLOSEST.items()}.get(str(name).lower())
     if gone:
         old, new = gone
         hint = f"the closest today is {new} ({ALGORITHMS[new]}): algo.name={new}"
@@ -137,7 +141,8 @@ def _rllib_value(experiment: Experiment, dotted: str, entry: Entry, algo: str | 
             what = f"has no effect: nothing in RLlib {table()['ray']} reads it"
             yield Problem(dotted, what, DEAD_KEYS[dotted], _written(experiment, dotted))
         return
-    yield from _value(experiment, dotted, value, entry["type"], CHOICES.get(dotted, ()))
+    type_ = "float | null" if dotted in _FRACTIONS else entry["type"]
+    yield from _value(experiment, dotted, value, type_, CHOICES.get(dotted, ()))
 
 
 def _value(

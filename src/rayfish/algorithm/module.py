@@ -40,6 +40,7 @@ from torch import Tensor, nn
 
 from rayfish.algorithm.catalog import NetworkCatalog, action_distribution
 from rayfish.errors import ModelError
+from rayfish.models.actions import TEMPERATURE
 from rayfish.models.build import actor_critic
 from rayfish.models.custom import find_class
 from rayfish.models.masking import mask_logits, mask_values
@@ -51,11 +52,16 @@ Batch = dict[str, Any]
 
 
 def module_spec(
-    algo_name: str, model_section: Mapping[str, Any] | None, paths: Sequence[str] = ()
+    algo_name: str,
+    model_section: Mapping[str, Any] | None,
+    paths: Sequence[str] = (),
+    *,
+    temperature: float | None = None,
 ) -> RLModuleSpec | None:
     """The RLModule of an algorithm for a model section; None for RLlib's own (DreamerV3).
 
     :param paths: folders where a custom model's file or module is looked up
+    :param temperature: DQN explores by SoftQ with this temperature, in place of epsilon-greedy
     :raises ModelError: no such algorithm, or a custom model that cannot be found
     """
     if algo_name == "DreamerV3":
@@ -72,7 +78,11 @@ def module_spec(
     return RLModuleSpec(
         module_class=cls,
         catalog_class=catalog,
-        model_config={**model, "paths": [str(path) for path in paths]},
+        model_config={
+            **model,
+            "paths": [str(path) for path in paths],
+            **({TEMPERATURE: temperature} if temperature else {}),
+        },
     )
 
 
@@ -198,13 +208,17 @@ class DQNModule(_Lean, DefaultDQNTorchRLModule):
             return self._with_state({Columns.ACTIONS: out[QF_PREDS].argmax(dim=-1)}, out)
 
     def _forward_exploration(self, batch: Batch, t: int, **kwargs: Any) -> Batch:
-        """Epsilon-greedy over the allowed actions.
+        """Epsilon-greedy over the allowed actions, or SoftQ: the better an action, the likelier it is.
 
         RLlib draws its random actions from those whose Q value is not 0; here the mask decides.
         """
         with torch.no_grad():
             out = self.compute_q_values(batch)
             q = out[QF_PREDS]
+            temperature = self.model_config.get(TEMPERATURE)
+            if temperature:
+                likely = (q / temperature).softmax(dim=-1)
+                return self._with_state({Columns.ACTIONS: torch.multinomial(likely, 1).squeeze(-1)}, out)
             greedy = q.argmax(dim=-1)
             self.epsilon_schedule.update(t)
             epsilon = self.epsilon_schedule.get_current_value()

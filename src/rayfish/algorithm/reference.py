@@ -15,7 +15,9 @@ from typing import Any
 from rayfish.algorithm.dead import DEAD_KEYS
 from rayfish.algorithm.keys import CHOICES
 from rayfish.algorithm.signatures import default_of, entries, table
-from rayfish.experiment.legacy import GONE_ALGORITHMS, OLD_KEYS, STOP_KEYS, is_old
+from rayfish.experiment.legacy import OLD_KEYS, is_old
+from rayfish.experiment.old.results import STOP_KEYS
+from rayfish.experiment.old.tables import CLOSEST
 from rayfish.experiment.sections import ALGORITHMS, METHODS, SECTIONS
 from rayfish.models.options import OPTIONS
 
@@ -224,7 +226,7 @@ def _names() -> Iterator[str]:
     yield ""
     yield "| algorithm gone from RLlib | closest today |"
     yield "|---|---|"
-    yield from (f"| {old} | {new} |" for old, new in GONE_ALGORITHMS.items())
+    yield from (f"| {old} | {new} |" for old, new in CLOSEST.items())
     yield ""
     yield "## Keys without effect"
     yield ""

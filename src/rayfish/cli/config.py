@@ -125,6 +125,31 @@ def keys(
             _print_keys(console, name, hits)
 
 
+@app.command()
+def migrate(
+    file: Annotated[str, typer.Argument(metavar="FILE.yaml", help="An old RLlib experiment file.")],
+    out: Annotated[
+        Path | None, typer.Option("--out", help="Folder for the new files; else migrated/ beside FILE.")
+    ] = None,
+    closest: Annotated[
+        bool, typer.Option("--closest", help="Take the closest algorithm where RLlib has dropped one.")
+    ] = False,
+) -> None:
+    """Write an old RLlib file (Ray 1.9 to 2.9) as today's experiment file, and say what became of each key.
+
+    Every key is translated, safely ignored with the reason, or refused with what to do instead; the exit
+    code is 0 unless something is refused.
+    """
+    from rayfish.cli.migrated import report
+    from rayfish.experiment.migration import migrate as write
+
+    found = write(file, out, closest=closest)
+    for translation, path in found:
+        report(_console(), translation, path)
+    if any(translation.fate == "refused" for translation, _ in found):
+        raise typer.Exit(1)
+
+
 def _compose(
     words: list[str] | None, file: str | None, config_name: str, config_dir: Path | None
 ) -> Experiment:

@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from rayfish import __version__
-from rayfish.cli import config, doctor, env, evaluate, runs, train
+from rayfish.cli import config, doctor, env, evaluate, old_train, rollout, runs, train
 from rayfish.cli.usage import ClickException, as_error
 from rayfish.errors import RayfishError
 
@@ -26,6 +26,7 @@ app = typer.Typer(
 )
 app.command(no_args_is_help=False)(train.train)
 app.command()(evaluate.evaluate)
+app.command()(rollout.rollout)
 app.add_typer(config.app, name="config")
 app.add_typer(env.app, name="env")
 app.add_typer(runs.app, name="runs")
@@ -67,7 +68,11 @@ def main(arguments: list[str] | None = None) -> None:
     if words[0] == "train":
         _settle_hashes()
     try:
-        sys.exit(app(args=words, prog_name="rayfish", standalone_mode=False) or 0)
+        old = None
+        if words[0] == "train":
+            rest, old = old_train.take(words[1:])
+            words = ["train", *rest]
+        sys.exit(app(args=words, prog_name="rayfish", standalone_mode=False, obj=old) or 0)
     except RayfishError as error:
         if os.environ.get("RAYFISH_DEBUG"):
             raise

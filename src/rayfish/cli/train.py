@@ -9,10 +9,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from rayfish.cli.config import ConfigDir, ConfigName, File, Words, chosen
-from rayfish.errors import RayfishError
+from rayfish.errors import ConfigError, RayfishError
 
 if TYPE_CHECKING:
+    from rayfish.cli.old_train import OldLine
     from rayfish.experiment import Experiment
+    from rayfish.experiment.old.form import OldExperiment
     from rayfish.run.engine import RayOptions
 
 _RAY = "Ray's local server"
@@ -22,7 +24,18 @@ _STOPPED = 130  # what shells expect of a program that was interrupted
 Resume = Annotated[str | None, typer.Option(help="Continue a run: its path, name, id, or [bold]last[/bold].")]
 Multirun = Annotated[bool, typer.Option("-m", "--multirun", help="One run per comma-separated value.")]
 Seeds = Annotated[int | None, typer.Option(min=1, help="Repeat every run with this many seeds.")]
-Fit = Annotated[bool, typer.Option("--fit", help="Shrink runners and GPUs to what this machine has.")]
+Fit = Annotated[
+    bool,
+    typer.Option("--fit", help="Shrink runners and GPUs to what this machine has (on for old RLlib files)."),
+]
+Closest = Annotated[
+    bool,
+    typer.Option(
+        "--closest",
+        help="An algorithm that RLlib has dropped becomes the closest one it has.",
+        rich_help_panel=_OLD,
+    ),
+]
 Plain = Annotated[bool, typer.Option("--plain", help="Plain lines in place of the live display.")]
 On = Annotated[str | None, typer.Option("--on", help="Address of a running Ray cluster.")]
 RayCpus = Annotated[int | None, typer.Option(help="CPUs Ray may use.", rich_help_panel=_RAY)]
@@ -44,6 +57,7 @@ LocalMode = Annotated[
 
 
 def train(
+    context: typer.Context,
     words: Words = None,
     file: File = None,
     resume: Resume = None,
@@ -62,6 +76,7 @@ def train(
     checkpoint_freq: Frequency = None,
     checkpoint_at_end: AtEnd = False,
     local_mode: LocalMode = False,
+    closest: Closest = False,
 ) -> None:
     """Train an experiment until it reaches its goal.
 
@@ -69,36 +84,84 @@ def train(
 
     Settings are documented by [bold]rayfish config keys[/bold]; what an experiment resolves to,
     and where each value comes from, by [bold]rayfish config show[/bold].
+
+    Old RLlib files run as they are: [bold]rayfish train -f cartpole-ppo.yaml[/bold]; so do the flags
+    of [bold]rllib train[/bold] (--run, --env, --stop, --config and so on).
     """
-    from rayfish.experiment import Experiment, expand
+    from rayfish.experiment.compose import experiments_in
     from rayfish.experiment.overrides import split_words
     from rayfish.run.engine import RayOptions
 
     name, overrides = split_words(words or [])
     name = chosen(file, name)
+    old = _old_line(context.obj, name, resume)
     overrides = _from_flags(local_dir, checkpoint_freq, checkpoint_at_end, local_mode) + overrides
+    overrides = (context.obj.overrides(name) if name and context.obj else []) + overrides
     options = RayOptions(address, ray_num_cpus, ray_num_gpus, ray_object_store_memory, temp_dir)
     common = {"fit": fit, "plain": plain or None, "command": shlex.join(["rayfish", *sys.argv[1:]])}
     if resume is not None:
-        if name is not None or multirun or seeds:
-            given = [name or "", "--multirun" if multirun else "", "--seeds" if seeds else ""]
-            raise RayfishError(
-                f"--resume {resume} continues one run with its own experiment, "
-                f"but {' and '.join(filter(None, given))} is given too",
-                "leave that out; key=value settings are fine",
-            )
+        _require_alone(resume, [name or "", "--multirun" if multirun else "", "--seeds" if seeds else ""])
         _run_one(None, *overrides, resume=resume, ray_options=options, **common)
         return
-    where: dict[str, Any] = {"config_name": config_name, "config_dir": config_dir}
-    seed = Experiment.compose(name, **where).get("debugging.seed") if seeds else None
-    runs = [
-        (words, Experiment.compose(name, words, **where))
-        for words in expand(overrides, multirun=multirun, seeds=seeds, base_seed=seed or 0)
-    ]
-    if len(runs) == 1:
+    where: dict[str, Any] = {"config_name": config_name, "config_dir": config_dir, "closest": closest}
+    sources: list[str | OldExperiment | None] = (
+        [old] if old else [*experiments_in(name, config_dir)] or [None]
+    )
+    runs, refused = _experiments(sources, overrides, where, multirun=multirun, seeds=seeds)
+    if len(runs) == 1 and not refused:
         _run_one(runs[0][1], ray_options=options, **common)
     else:
-        _run_several(runs, options, common)
+        _run_several(runs, options, common, refused)
+
+
+def _require_alone(resume: str, given: list[str]) -> None:
+    """A run is continued with its own experiment; nothing beside it names another."""
+    if any(given):
+        raise RayfishError(
+            f"--resume {resume} continues one run with its own experiment, "
+            f"but {' and '.join(filter(None, given))} is given too",
+            "leave that out; key=value settings are fine",
+        )
+
+
+def _experiments(
+    sources: list[str | OldExperiment | None],
+    overrides: list[str],
+    where: dict[str, Any],
+    *,
+    multirun: bool,
+    seeds: int | None,
+) -> tuple[list[tuple[tuple[str, ...], Experiment]], dict[str, ConfigError]]:
+    """What is to be run, one by one, each with the words that tell it apart; and what is refused.
+
+    Of several experiments in an old file, those that can be trained are; a single one is told at once.
+    """
+    from rayfish.experiment import Experiment, expand
+
+    runs: list[tuple[tuple[str, ...], Experiment]] = []
+    refused: dict[str, ConfigError] = {}
+    for source in sources:
+        member = (str(source).rpartition(":")[2],) if len(sources) > 1 else ()
+        try:
+            seed = Experiment.compose(source, **where).get("debugging.seed") if seeds else None
+            runs += [
+                ((*member, *words), Experiment.compose(source, words, **where))
+                for words in expand(overrides, multirun=multirun, seeds=seeds, base_seed=seed or 0)
+            ]
+        except ConfigError as error:
+            if len(sources) == 1:
+                raise
+            refused[str(source)] = error
+    if refused and not runs:
+        raise ConfigError([problem for error in refused.values() for problem in error.problems])
+    return runs, refused
+
+
+def _old_line(line: OldLine | None, name: str | None, resume: str | None) -> OldExperiment | None:
+    """The experiment that flags of `rllib train` describe, where no file or run is named."""
+    for note in line.notes if line else ():
+        typer.echo(f"note: {note}", err=True)
+    return line.experiment() if line and name is None and resume is None else None
 
 
 def _from_flags(
@@ -125,9 +188,12 @@ def _run_one(*arguments: Any, **options: Any) -> None:
 
 
 def _run_several(
-    runs: list[tuple[tuple[str, ...], Experiment]], options: RayOptions, common: dict[str, Any]
+    runs: list[tuple[tuple[str, ...], Experiment]],
+    options: RayOptions,
+    common: dict[str, Any],
+    refused: dict[str, ConfigError],
 ) -> None:
     from rayfish.run.several import several
 
-    if several(runs, options, common):
+    if several(runs, options, common, refused) or refused:
         raise typer.Exit(1)

@@ -115,7 +115,7 @@ def _takes_whole(
         return False
     if first.kind is inspect.Parameter.POSITIONAL_ONLY:
         return True
-    if first.name in config:
+    if first.name in config and all(key in parameters for key in config):
         return False
     if first.name.lstrip("_") in WHOLE or _is_mapping(first.annotation):
         return True

@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 import gymnasium as gym
 
-from rayfish.envs import arguments, catalog, contract
+from rayfish.envs import arguments, catalog, contract, old_api
+from rayfish.envs.atari import AtariFault, preprocessed
 from rayfish.envs.kinds import (
     DEFAULT_AGENT,
     EnvInfo,
@@ -24,12 +25,17 @@ from rayfish.envs.kinds import (
     is_turn_based,
     max_steps,
 )
+from rayfish.envs.last import LastFault, observing_last
 from rayfish.envs.limits import limit_steps
+from rayfish.envs.resolve import notice as on_name
 from rayfish.envs.resolve import resolve
+from rayfish.envs.rewards import ClipFault
 from rayfish.envs.spec import EnvConfig, EnvSpec, env_config_of, from_experiment
 from rayfish.envs.state import find_way
+from rayfish.envs.tasks import TaskFault, require_tasks
 from rayfish.errors import EnvironmentFault, Problem, RayfishError
 from rayfish.experiment.imports import user_frame
+from rayfish.experiment.old import modules
 
 if TYPE_CHECKING:
     from rayfish.experiment.experiment import Experiment
@@ -60,7 +66,7 @@ def make(spec: EnvSpec, config: Mapping[str, Any] | None = None, *, render_mode:
     source = resolve(spec)
     try:
         if source.gym_id is not None:
-            env = _make_gym(source.gym_id, config, render_mode)
+            env = _make_gym(source.gym_id, {**source.env_config, **config}, render_mode)
         else:
             env = arguments.call(source.target, config, render_mode=render_mode)
     except RayfishError:
@@ -68,7 +74,9 @@ def make(spec: EnvSpec, config: Mapping[str, Any] | None = None, *, render_mode:
     except Exception as error:
         given = f" with env_config {dict(config)!r}" if config else ""
         raise _failed(f"making {spec.name!r}{given}", error) from error
-    return limit_steps(_accepted(env, spec.name), spec.horizon)
+    env = _accepted(old_api.modernised(env, known=spec.old_api), spec.name)
+    env = limit_steps(preprocessed(env, spec.atari, spec.name), spec.horizon)
+    return observing_last(env, action=spec.last_action, reward=spec.last_reward)
 
 
 def make_vector(spec: EnvSpec, config: Mapping[str, Any] | None, num_envs: int) -> gym.vector.VectorEnv:
@@ -98,6 +106,9 @@ def info_of(env: Any, name: str) -> EnvInfo:
     """What `describe` says, of an environment that is already made."""
     agents, observations, actions = agents_and_spaces(env)
     metadata = dict(getattr(env, "metadata", None) or {})
+    adapter = old_api.adapter(env)
+    innermost = adapter.env if adapter is not None else getattr(env, "unwrapped", env)
+    told = [on_name(EnvSpec(name)), *modules.notices(), old_api.notice(env)]
     return EnvInfo(
         name=name,
         kind="multi" if is_multi_agent(env) else "single",
@@ -106,8 +117,10 @@ def info_of(env: Any, name: str) -> EnvInfo:
         action_spaces=actions,
         max_episode_steps=max_steps(env),
         render_modes=tuple(str(mode) for mode in metadata.get("render_modes") or ()),
-        class_name=type(getattr(env, "unwrapped", env)).__name__,
+        class_name=type(innermost).__name__,
         metadata=metadata,
+        old_api=adapter is not None,
+        notices=tuple(filter(None, told)),
     )
 
 
@@ -143,12 +156,17 @@ def _described(experiment: Experiment, found: list[Problem], *, evaluation: bool
         try:
             info = info_of(env, spec.name)
             _probe(env, spec.name)
+            info = replace(info, notices=info_of(env, spec.name).notices)  # an adapter now knows what it does
+            if not evaluation:
+                require_tasks(experiment, env)
             saved_by, why = find_way(env, dict(info.action_spaces))
             return replace(info, saved_by=saved_by, not_saved=why)
         finally:
             env.close()
     except RayfishError as error:
-        key = f"{prefix}.env_config" if isinstance(error, arguments.EnvConfigFault) else f"{prefix}.env"
+        key = _KEYS.get(type(error)) or (
+            f"{prefix}.env_config" if isinstance(error, arguments.EnvConfigFault) else f"{prefix}.env"
+        )
         where = next(
             (
                 origin
@@ -159,6 +177,15 @@ def _described(experiment: Experiment, found: list[Problem], *, evaluation: bool
         )
         found.append(Problem(key, error.what, error.hint, where))
         return None
+
+
+_KEYS: dict[type[RayfishError], str] = {
+    ClipFault: "environment.clip_rewards",
+    AtariFault: "environment.atari",
+    LastFault: "environment.observe_last_action",
+    TaskFault: "environment.env_task_fn",
+}
+"""Faults of a setting -> its key; the others are of the environment itself."""
 
 
 def _probe(env: Any, name: str) -> None:
@@ -216,8 +243,8 @@ def _accepted(env: Any, name: str) -> Any:
         )
     if any(base.__module__.split(".")[0] == "gym" for base in type(env).__mro__):
         raise EnvironmentFault(
-            f"{name!r} made an environment of the old gym package ({kind}), which is no longer maintained",
-            "write `import gymnasium as gym` in it; reset returns (obs, info), step five values",
+            f"{name!r} made an environment of the old gym package ({kind}) without spaces",
+            "set self.observation_space and self.action_space in its constructor",
         )
     raise EnvironmentFault(
         f"{name!r} made a {kind}, which is no environment",

@@ -14,13 +14,14 @@ import gymnasium as gym
 from gymnasium.envs.registration import find_highest_version, get_env_id, parse_env_id
 
 from rayfish.errors import EnvironmentFault, did_you_mean
+from rayfish.experiment.old.env_names import closest_env, needs_ale
 
 ENTRY_POINT_GROUP = "rayfish.envs"
 
 # What registers ids only after it has been imported (Gymnasium 1.0 dropped the plug-in mechanism):
 # start of the id, module to import, what to pip install.
 PROVIDERS: tuple[tuple[str, str, str], ...] = (
-    ("ALE/", "ale_py", "ale-py"),
+    ("ALE/", "ale_py", "'rayfish[atari]'"),
     ("MiniGrid-", "minigrid", "minigrid"),
     ("BabyAI-", "minigrid", "minigrid"),
     ("MiniWorld-", "miniworld", "miniworld"),
@@ -38,13 +39,13 @@ PROVIDERS: tuple[tuple[str, str, str], ...] = (
     ("procgen", "procgen", "procgen"),
 )
 
-# Packages behind Gymnasium's own ids: start of the entry point, module to
+# Packages behind Gymnasium's own ids: start of the entry point, modules to
 # look for, what to install, title in a list.
 EXTRAS: tuple[tuple[str, str, str, str], ...] = (
     ("gymnasium.envs.classic_control", "", "", "Classic control"),
     ("gymnasium.envs.toy_text", "", "", "Toy text"),
-    ("gymnasium.envs.box2d", "Box2D", "swig && pip install 'gymnasium[box2d]'", "Box2D"),
-    ("gymnasium.envs.mujoco", "mujoco", "'gymnasium[mujoco]'", "MuJoCo"),
+    ("gymnasium.envs.box2d", "Box2D pygame", "'rayfish[box2d]'", "Box2D"),
+    ("gymnasium.envs.mujoco", "mujoco imageio", "'rayfish[mujoco]'", "MuJoCo"),
     ("gymnasium.envs.phys2d", "jax", "jax jaxlib flax", "Classic control in JAX"),
     ("gymnasium.envs.tabular", "jax", "jax jaxlib flax", "Tabular in JAX"),
 )
@@ -61,8 +62,8 @@ def find_id(name: str) -> str | None:
     """The registered Gymnasium id that `name` means, or None; a missing version means the newest."""
     if name in gym.registry:
         return name
-    for start, module, _ in PROVIDERS:
-        if name.startswith(start) and importlib.util.find_spec(module) is not None:
+    for module, _ in _providers(name):
+        if importlib.util.find_spec(module) is not None:
             importlib.import_module(module)
     if name in gym.registry:
         return name
@@ -82,12 +83,18 @@ def offered() -> dict[str, EntryPoint]:
 
 def unknown(name: str) -> EnvironmentFault:
     """What to say when no environment answers to `name`: the newer version, the package, the nearest."""
+    closest = closest_env(name)
+    if closest is not None:
+        return EnvironmentFault(
+            f"there is no {name!r} any more: {closest.remark}",
+            f"if that will do, write environment.env={closest.env}; rewards and difficulty are not the same",
+        )
     newer = newest_version(name)
     if newer is not None:
         what = f"this Gymnasium ({gym.__version__}) has no {name!r}; its version here is {newer!r}"
         return EnvironmentFault(what, f"write environment.env={newer}")
-    for start, module, package in PROVIDERS:
-        if name.startswith(start) and importlib.util.find_spec(module) is None:
+    for module, package in _providers(name):
+        if importlib.util.find_spec(module) is None:
             return EnvironmentFault(
                 f"{name!r} needs a package that is not installed", f"pip install {package}"
             )
@@ -171,7 +178,23 @@ def _title(target: Any) -> str:
 def missing_extra(env_id: str) -> str:
     """What to pip install before a registered id can be made; "" when nothing is missing."""
     target: Any = gym.registry[env_id].entry_point
-    for start, module, package, _ in EXTRAS:
+    for start, modules, package, _ in EXTRAS:
         if isinstance(target, str) and target.startswith(start):
-            return package if module and importlib.util.find_spec(module) is None else ""
+            return (
+                package if any(importlib.util.find_spec(module) is None for module in modules.split()) else ""
+            )
     return ""
+
+
+def is_stub(env_id: str) -> bool:
+    """Whether Gymnasium keeps an old id only to say that it is gone."""
+    target: Any = gym.registry[env_id].entry_point
+    return not isinstance(target, str) and getattr(target, "__module__", "").startswith("gymnasium.")
+
+
+def _providers(name: str) -> list[tuple[str, str]]:
+    """The modules that may register `name`, each with what to pip install."""
+    found = [(module, package) for start, module, package in PROVIDERS if name.startswith(start)]
+    if needs_ale(name) and not found:
+        found.append(("ale_py", "'rayfish[atari]'"))
+    return found

@@ -29,6 +29,8 @@ class EnvInfo:
     :param class_name: the innermost class
     :param saved_by: how a running one can be saved (`envs.state`): get_state, pickle or fresh
     :param not_saved: why it can only be begun afresh
+    :param old_api: it has the reset and step of old gym, and is adapted
+    :param notices: what was done to an old name, import or environment, a sentence each
     """
 
     name: str
@@ -42,6 +44,8 @@ class EnvInfo:
     metadata: Mapping[str, Any] = field(default_factory=dict)
     saved_by: str = "fresh"
     not_saved: str = ""
+    old_api: bool = False
+    notices: tuple[str, ...] = ()
 
     @property
     def multi_agent(self) -> bool:

@@ -2,27 +2,34 @@
 
 from __future__ import annotations
 
+import inspect
 import sys
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from types import ModuleType
 from typing import Any
+
+import gymnasium as gym
 
 from rayfish.envs import catalog
 from rayfish.envs.spec import EnvSpec
 from rayfish.errors import CodeError, EnvironmentFault
 from rayfish.experiment import imports as user_code
+from rayfish.experiment.old.env_names import OLD_EXAMPLES, todays_env
 
 
 @dataclass(frozen=True)
 class Source:
-    """What makes an environment: exactly one of the two is set.
+    """What makes an environment: exactly one of the first two is set.
 
     :param gym_id: an id to give to `gymnasium.make`
     :param target: a class or creator function to call
+    :param env_config: what an old id says that today's needs as a setting
     """
 
     gym_id: str | None = None
     target: Any = None
+    env_config: Mapping[str, Any] = field(default_factory=dict)
 
 
 def resolve(spec: EnvSpec) -> Source:
@@ -34,18 +41,38 @@ def resolve(spec: EnvSpec) -> Source:
     spec.prepare()
     if spec.object is not None:
         return Source(target=_maker(spec.object, spec.name))
+    return _named(spec.name.strip(), spec)
+
+
+def notice(spec: EnvSpec) -> str:
+    """What to tell of a name of the time of old RLlib; "" when the name is one of today's."""
     name = spec.name.strip()
+    today = todays_env(name)
+    if spec.object is not None or today is None or _answers(name):
+        return ""
+    return f"environment.env: {name} is today's {today.env} ({today.remark})"
+
+
+def _named(name: str, spec: EnvSpec) -> Source:
+    today = todays_env(name)
+    if today is not None and not _answers(name):
+        return replace(_named(today.env, spec), env_config=today.env_config)
     if ":" in name or user_code.is_file_path(name):
         return _from_module(name, spec)
     gym_id = catalog.find_id(name)
     if gym_id is not None:
         return Source(gym_id=gym_id)
-    for find in (_from_entry_point, _from_ray):
+    for find in (_from_entry_point, _from_ray, _from_gym):
         target = find(name)
         if target is not None:
             return Source(target=_maker(target, name))
     if catalog.looks_like_id(name) or not _importable(name):
         raise catalog.unknown(name)
+    if name.startswith(f"{OLD_EXAMPLES}."):
+        raise EnvironmentFault(
+            f"{name!r} was an example of old RLlib that today's Ray no longer has",
+            "copy its class from a Ray of the time into a file of your own: environment.env=my_env.py:MyEnv",
+        )
     if user_code.module_exists(name, spec.paths):
         return Source(target=_maker(user_code.load_module(name, spec.paths), name))
     if "." not in name:
@@ -102,6 +129,30 @@ def _from_ray(name: str) -> Any | None:
         return creator(env_config)
 
     return make
+
+
+def _from_gym(name: str) -> Any | None:
+    """An id that an imported module registered with the old gym package."""
+    module = sys.modules.get("gym")
+    registry = getattr(module, "registry", None) or getattr(module, "envs", None)
+    if module is None or registry is gym.registry or not hasattr(module, "make"):
+        return None
+    known = getattr(registry, "registry", registry)
+    known = getattr(known, "env_specs", known)  # before gym 0.26
+    if not isinstance(known, Mapping) or name not in known:
+        return None
+
+    def make(env_config: Any) -> Any:
+        """As gym makes it, but without its own checker, which fails with today's NumPy."""
+        checks = "disable_env_checker" in inspect.signature(module.make).parameters  # since gym 0.24
+        return module.make(name, **({"disable_env_checker": True} if checks else {}), **dict(env_config))
+
+    return make
+
+
+def _answers(name: str) -> bool:
+    """Whether somebody has registered an old id as an environment of their own."""
+    return name in gym.registry and not catalog.is_stub(name)
 
 
 def _maker(found: Any, name: str) -> Any:

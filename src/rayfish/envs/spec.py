@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import cloudpickle
 
+from rayfish.envs.atari import Atari, atari_of
+from rayfish.envs.rewards import Clip, clip_of
 from rayfish.errors import EnvironmentFault
 from rayfish.experiment import imports as user_code
 
@@ -25,6 +27,11 @@ class EnvSpec:
     :param imports: modules or files loaded first, for what they register
     :param horizon: longest episode in steps; None leaves the environment's own limit alone
     :param object: a class or creator function handed in from Python, instead of a name
+    :param clip_rewards: how rewards are clipped while training; None leaves them alone
+    :param atari: the preprocessing of an Atari game; None leaves it alone
+    :param last_action: observe the last action too
+    :param last_reward: observe the last reward too
+    :param old_api: whether it has the reset and step of old gym, where that is known; None tries it
     """
 
     name: str
@@ -32,6 +39,11 @@ class EnvSpec:
     imports: tuple[str, ...] = ()
     horizon: int | None = None
     object: Any = None
+    clip_rewards: Clip | None = None
+    atari: Atari | None = None
+    last_action: bool = False
+    last_reward: bool = False
+    old_api: bool | None = None
 
     def prepare(self) -> None:
         """Make the user's code importable in this process, and load `imports`."""
@@ -82,6 +94,8 @@ class EnvConfig(dict[str, Any]):
 def from_experiment(experiment: Experiment, *, evaluation: bool = False) -> EnvSpec:
     """The environment of an experiment; with `evaluation`, the one its evaluation section names.
 
+    Evaluation measures true rewards, so they are clipped for training only.
+
     :raises EnvironmentFault: no environment is set
     """
     environment = experiment.section("environment")
@@ -106,6 +120,10 @@ def from_experiment(experiment: Experiment, *, evaluation: bool = False) -> EnvS
         imports=(listed,) if isinstance(listed, str) else tuple(listed),
         horizon=_horizon(horizon),
         object=given,
+        clip_rewards=None if evaluation else clip_of(environment.get("clip_rewards")),
+        atari=atari_of(environment.get("atari")),
+        last_action=bool(environment.get("observe_last_action")),
+        last_reward=bool(environment.get("observe_last_reward")),
     )
 
 

@@ -26,7 +26,11 @@ from rayfish.experiment.files import (
     link_preset,
     show,
     temporary_folder,
+    write_preset,
 )
+from rayfish.experiment.old import load as old_files
+from rayfish.experiment.old.form import OldExperiment
+from rayfish.experiment.old.translate import Translation, translate
 from rayfish.experiment.overrides import apply, expand, group_choices, parse, split_words
 from rayfish.experiment.sections import ALGORITHMS, SECTIONS
 
@@ -44,25 +48,29 @@ _SMALL = 1000  # bytes; a larger file is not read to see whether it is empty
 
 
 def compose(
-    name: str | None = None,
+    name: str | OldExperiment | None = None,
     overrides: Sequence[str] = (),
     *,
     config_name: str = "config",
     config_dir: str | Path | None = None,
     env: Any = None,
+    closest: bool = False,
 ) -> Experiment:
     """The experiment that a preset and overrides describe; see `Experiment.compose`."""
     parsed = _single(overrides)
     user = _config_folder(config_dir)
-    file = _preset_file(name, user)
-    roots = [*([user] if user else []), *([_conf_root(file)] if file else [])]
+    file, translation = _source(name, user, closest)
+    roots = [*([user] if user else []), *([_conf_root(file)] if file and not translation else [])]
     folders = ConfigFolders(roots)
     choices, values = group_choices(parsed, folders)
     with temporary_folder() as scratch:
-        if file is not None:
+        if translation is not None:
+            choices = [*choices, write_preset(translation.config, Path(scratch))]
+            folders.folders.insert(0, Path(scratch))
+        elif file is not None:
             choices = [*choices, link_preset(file, Path(scratch))]
             folders.folders.insert(0, Path(scratch))
-        elif name is not None:
+        elif isinstance(name, str):
             _require_preset(name, folders)
             choices = [*choices, f"experiment={name}"]
         composed = _compose_with_base(config_name, choices, folders)
@@ -73,11 +81,39 @@ def compose(
             else:
                 tree.put(composed.values, "environment.env", DEFAULT_ENV)
                 composed.origins["environment.env"] = "default"
-    apply(composed, values)
     notes: list[str] = []
+    if translation is not None:
+        composed.origins.update(translation.origins)
+        notes += old_files.notes(translation)
+    apply(composed, values)
     config = _finish(composed, notes)
     paths = _code_paths(user, file)
-    return Experiment(config, composed.origins, tuple(overrides), paths, env, tuple(notes))
+    fit = translation is not None
+    return Experiment(config, composed.origins, tuple(overrides), paths, env, tuple(notes), fit)
+
+
+def _source(
+    name: str | OldExperiment | None, user: Path | None, closest: bool
+) -> tuple[Path | None, Translation | None]:
+    """The file that `name` means, and its translation where it (or `name` itself) is of the old form."""
+    if isinstance(name, OldExperiment):
+        return None, old_files.require(translate(name, closest=closest))
+    plain, member = old_files.split_member(name or "")
+    file = _preset_file(plain or None, user)
+    translation = old_files.translated(file, member, closest=closest) if file else None
+    if member and translation is None:
+        what = f"is an experiment of today, not a list of them, so there is no {member!r} in it"
+        raise ConfigError([Problem(plain, what, f"leave it out: {plain}")])
+    return file, translation
+
+
+def experiments_in(name: str | None, config_dir: str | Path | None = None) -> list[str]:
+    """What `name` stands for, one by one: an old file may hold several experiments."""
+    if name is None or old_files.split_member(name)[1]:
+        return [name] if name is not None else []
+    file = _preset_file(name, _config_folder(config_dir))
+    names = old_files.members(file) if file else []
+    return [f"{name}:{member}" for member in names] if len(names) > 1 else [name]
 
 
 def changed(experiment: Experiment, overrides: Sequence[str]) -> Experiment:
@@ -148,6 +184,17 @@ def _config_folder(config_dir: str | Path | None) -> Path | None:
         hint = f"looked at {folder}; create it, or correct the path"
         raise ConfigError([Problem("--config-dir", what, hint)])
     return folder
+
+
+def preset_file(name: str) -> Path:
+    """The YAML file of that path.
+
+    :raises ConfigError: there is none
+    """
+    file = _preset_file(name if name.endswith((".yaml", ".yml")) or "/" in name else f"./{name}", None)
+    if file is None:
+        raise ConfigError([Problem("experiment", f"there is no file {name}", "correct the path")])
+    return file
 
 
 def _preset_file(name: str | None, user: Path | None) -> Path | None:

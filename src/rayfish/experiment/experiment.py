@@ -6,11 +6,14 @@ import copy
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rayfish.errors import ConfigError, Problem
 from rayfish.experiment import tree
 from rayfish.files import atomic_write
+
+if TYPE_CHECKING:
+    from rayfish.experiment.old.form import OldExperiment
 
 _HEADER = "# The whole experiment, resolved; `rayfish train -f` on this file repeats it."
 _PATHS_KEY = "# paths:"
@@ -27,6 +30,7 @@ class Experiment:
     :param paths: folders where the user's own environments, models and callbacks are looked up
     :param env: an environment class or creator handed in from Python, else None
     :param notes: what was translated from older names, one sentence each
+    :param fit: shrink it to the machine unasked; an old file's numbers were made for another one
     """
 
     config: dict[str, Any]
@@ -35,29 +39,35 @@ class Experiment:
     paths: tuple[str, ...] = ()
     env: Any = None
     notes: tuple[str, ...] = ()
+    fit: bool = False
 
     @classmethod
     def compose(
         cls,
-        name: str | None = None,
+        name: str | OldExperiment | None = None,
         overrides: Sequence[str] = (),
         *,
         config_name: str = "config",
         config_dir: str | Path | None = None,
         env: Any = None,
+        closest: bool = False,
     ) -> Experiment:
         """The experiment that a preset (or a YAML file) and overrides describe.
 
-        :param name: a preset (`cartpole`) or a path to a YAML file; None takes the default experiment,
-            unless something else names an environment
+        :param name: a preset (`cartpole`) or a path to a YAML file, today's or an old RLlib one
+            (`old.yaml:name` for one of several in it); None takes the default experiment, unless something
+            else names an environment
         :param overrides: `key=value` words, and group choices such as `training/model=lstm`
         :param config_name: the main config
         :param config_dir: a folder with main configs and groups of your own, searched first
         :param env: an environment class or creator, in place of `environment.env`
+        :param closest: an old file's algorithm that RLlib has dropped becomes the closest one it has
         """
         from rayfish.experiment.compose import compose
 
-        return compose(name, overrides, config_name=config_name, config_dir=config_dir, env=env)
+        return compose(
+            name, overrides, config_name=config_name, config_dir=config_dir, env=env, closest=closest
+        )
 
     @classmethod
     def load(cls, path: str | Path) -> Experiment:
@@ -94,9 +104,7 @@ class Experiment:
         """The text of config.yaml."""
         import json
 
-        import yaml
-
-        text = yaml.dump(self.config, Dumper=_dumper(), sort_keys=False, width=1000)
+        text = dump(self.config)
         origins = _origin_lines(text, self.origins)
         lines = [_HEADER, f"{_PATHS_KEY} {json.dumps(list(self.paths))}"]
         for number, line in enumerate(text.splitlines()):
@@ -142,6 +150,13 @@ def _unreadable(file: Path, what: str) -> ConfigError:
     copies = sorted(file.parent.glob("checkpoints/[0-9]*/config.yaml"))
     hint = f"put back its copy: cp {copies[-1]} {file}" if copies else "name a run folder or its config.yaml"
     return ConfigError([Problem(str(file), what, hint)])
+
+
+def dump(values: Mapping[str, Any]) -> str:
+    """Sections and values as YAML, one value per line."""
+    import yaml
+
+    return yaml.dump(values, Dumper=_dumper(), sort_keys=False, width=1000)
 
 
 def _dumper() -> Any:

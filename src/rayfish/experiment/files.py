@@ -111,6 +111,16 @@ def link_preset(file: Path, into: Path) -> str:
     return f"+experiment@_global_={_PRESET}"
 
 
+def write_preset(values: dict[str, Any], into: Path) -> str:
+    """A preset that is not a file, made findable under `into`; returns the choice for Hydra."""
+    import yaml
+
+    path = into / "experiment" / f"{_PRESET}.yaml"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(yaml.safe_dump(values, sort_keys=False), encoding="utf-8")
+    return f"+experiment@_global_={_PRESET}"
+
+
 def temporary_folder() -> tempfile.TemporaryDirectory[str]:
     """A folder for the link that `link_preset` makes; use it as a context manager."""
     return tempfile.TemporaryDirectory(prefix="rayfish-preset-")
@@ -140,6 +150,15 @@ def read_marked(path: Path) -> tuple[dict[str, Any], dict[str, int]]:
         _collect_lines(node, "", lines)
     _require_defaults_list(path, value, lines)
     return value, lines
+
+
+def key_lines(text: str) -> dict[str, int]:
+    """Dotted key -> its line in a YAML text, from 1."""
+    import yaml
+
+    lines: dict[str, int] = {}
+    _collect_lines(yaml.compose(text, Loader=yaml.SafeLoader), "", lines)
+    return lines
 
 
 def _text_of(path: Path) -> str:

@@ -20,6 +20,7 @@ from types import ModuleType
 from typing import Any
 
 from rayfish.errors import CodeError, did_you_mean
+from rayfish.experiment.old import modules as old_modules
 
 _FORMS = "write pkg.module:Name, pkg.module.Name or file.py:Name"
 
@@ -96,7 +97,9 @@ def use_paths(paths: Iterable[str | Path]) -> None:
     """Put folders on `sys.path`, once each: behind the standard library, before installed packages.
 
     There a user's `utils.py` wins over a stray installed one, and a `random.py` cannot break Python.
+    What is about to be loaded may import modules by their old names, too.
     """
+    old_modules.install()
     for folder in reversed([_absolute(entry) for entry in paths]):
         if folder not in sys.path:
             sys.path.insert(_first_user_slot(), folder)

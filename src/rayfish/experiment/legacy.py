@@ -13,6 +13,7 @@ from typing import Any
 
 from rayfish.experiment import tree
 from rayfish.experiment.files import SHIPPED
+from rayfish.experiment.old.results import todays_metric
 from rayfish.experiment.overrides import COMMAND_LINE
 
 SECTION_ALIASES = {"env_runners": "rollouts", "multiagent": "multi_agent", "stop": "stop_conditions"}
@@ -117,77 +118,14 @@ _RENAMED: dict[str, str] = {
     "algo.run": "algo.name",
 }
 
-STOP_KEYS: dict[str, str] = {
-    "training_iteration": "run/iteration",
-    "iterations_since_restore": "run/iteration",
-    "timesteps_total": "run/env_steps",
-    "num_env_steps_sampled": "run/env_steps",
-    "num_env_steps_sampled_lifetime": "run/env_steps",
-    "env_runners/num_env_steps_sampled_lifetime": "run/env_steps",
-    "episodes_total": "run/episodes",
-    "env_runners/num_episodes_lifetime": "run/episodes",
-    "num_episodes_lifetime": "run/episodes",
-    "time_total_s": "time/total_s",
-    "episode_reward_mean": "rollout/return_mean",
-    "episode_reward_min": "rollout/return_min",
-    "episode_reward_max": "rollout/return_max",
-    "episode_return_mean": "rollout/return_mean",
-    "episode_return_min": "rollout/return_min",
-    "episode_return_max": "rollout/return_max",
-    "env_runners/episode_return_mean": "rollout/return_mean",
-    "env_runners/episode_return_min": "rollout/return_min",
-    "env_runners/episode_return_max": "rollout/return_max",
-    "env_runners/episode_reward_mean": "rollout/return_mean",
-    "episode_len_mean": "rollout/length_mean",
-    "env_runners/episode_len_mean": "rollout/length_mean",
-    "evaluation/episode_reward_mean": "eval/return_mean",
-    "evaluation/env_runners/episode_return_mean": "eval/return_mean",
-    "evaluation/env_runners/episode_reward_mean": "eval/return_mean",
-}
-"""Result names of RLlib, old and new -> ours. An old one is no error in RLlib: it just never fires."""
-
-GONE_ALGORITHMS: dict[str, str] = {
-    "A2C": "PPO",
-    "A3C": "IMPALA",
-    "PG": "PPO",
-    "DDPPO": "PPO",
-    "DDPG": "SAC",
-    "TD3": "TQC",
-    "ApexDDPG": "SAC",
-    "APEX_DDPG": "SAC",
-    "ApexDQN": "DQN",
-    "APEX": "DQN",
-    "R2D2": "DQN",
-    "SimpleQ": "DQN",
-    "Rainbow": "DQN",
-    "QMIX": "PPO",
-    "QMix": "PPO",
-    "MADDPG": "SAC",
-    "MAML": "PPO",
-    "MBMPO": "DreamerV3",
-    "Dreamer": "DreamerV3",
-    "ES": "PPO",
-    "ARS": "PPO",
-    "SlateQ": "DQN",
-    "CRR": "CQL",
-    "DT": "BC",
-    "AlphaZero": "PPO",
-    "AlphaStar": "APPO",
-    "BanditLinUCB": "DQN",
-    "BanditLinTS": "DQN",
-}
-"""Algorithms RLlib has dropped -> the closest one it still has."""
-
 GONE_KEYS: dict[str, str] = {
     "soft_horizon": "episodes end at the horizon; remove it",
     "no_done_at_end": "Gymnasium tells truncated from terminated; remove it",
     "record_env": "record a trained policy with `rayfish rollout --video`; remove it",
     "monitor": "record a trained policy with `rayfish rollout --video`; remove it",
     "sample_async": "use rollouts.num_env_runners for parallel sampling; remove it",
-    "env_task_fn": "change the task from a callback (on_train_result); remove it",
     "synchronize_filters": "rollouts.observation_filter is always synchronised; remove it",
     "synchronize_filter": "rollouts.observation_filter is always synchronised; remove it",
-    "is_atari": "preprocess in the environment (gymnasium.wrappers.AtariPreprocessing); remove it",
     "replay_ratio": "use training.training_intensity; remove it",
     "prioritized_replay_eps": "today's buffer has no such setting; remove it",
     "worker_side_prioritization": "the buffer prioritises on the learner; remove it",
@@ -242,7 +180,7 @@ def _score(value: Any, _: Mapping[str, Any]) -> _Adapted:
     name, order = str(value), {}
     if name.startswith("min-"):
         name, order = name.removeprefix("min-"), {"checkpoint.checkpoint_score_order": "min"}
-    return _Adapted({"checkpoint.checkpoint_score_attribute": STOP_KEYS.get(name, name), **order})
+    return _Adapted({"checkpoint.checkpoint_score_attribute": todays_metric(name) or name, **order})
 
 
 def _model_of(value: Any, _: Mapping[str, Any]) -> _Adapted:
@@ -320,8 +258,9 @@ def adapt_values(config: dict[str, Any], origins: dict[str, str], notes: list[st
         tree.put(config, key, _buffer_type(kind, config).values[key])
         _note(notes, _origin(origins, key), f"{key}: {kind} became {tree.get(config, key)}")
     score = tree.get(config, "checkpoint.checkpoint_score_attribute")
-    if isinstance(score, str) and score in STOP_KEYS:
-        tree.put(config, "checkpoint.checkpoint_score_attribute", STOP_KEYS[score])
+    metric = todays_metric(score) if isinstance(score, str) else None
+    if metric is not None:
+        tree.put(config, "checkpoint.checkpoint_score_attribute", metric)
     _evaluation_config(config, notes, origins)
 
 
@@ -382,7 +321,7 @@ def settle_stop_conditions(config: dict[str, Any], origins: Mapping[str, str], n
     for key, value in list(section.items()):
         if value is None:
             continue
-        metric = STOP_KEYS.get(key) or key
+        metric = todays_metric(key) or key
         other = chosen.get(metric)
         if other is None:
             chosen[metric] = key

@@ -28,6 +28,21 @@ OFFLINE = ("BC", "MARWIL", "CQL", "IQL")
 """Those that learn from recorded data."""
 
 
+PER_POLICY = (
+    "model",
+    "lr",
+    "grad_clip",
+    "clip_param",
+    "entropy_coeff",
+    "vf_clip_param",
+    "vf_loss_coeff",
+    "use_kl_loss",
+    "kl_coeff",
+    "kl_target",
+)
+"""What one policy of several may have of its own; RLlib reads everything else once for all."""
+
+
 @dataclass(frozen=True)
 class Field:
     """One documented key.
@@ -147,8 +162,28 @@ _RLLIB: dict[str, Section] = {
             ),
             "env_config": Field("dict", {}, "Handed to the environment's constructor; any key goes."),
             "imports": Field("list", [], "Modules imported first on every process, e.g. to register envs."),
+            "clip_rewards": Field(
+                "bool | float | list | null",
+                None,
+                "Clip rewards while training: to their sign (true), to a size (a number), to [low, high]. "
+                "Reported returns and evaluation keep the true rewards.",
+            ),
+            "atari": Field(
+                "bool | dict | null",
+                None,
+                "DeepMind's preprocessing of an Atari game: true, or some of {dim: 84, framestack: 4, "
+                "grayscale: true, frame_skip: 4, noop_max: 30, zero_mean: false}. Episodes are whole games.",
+            ),
+            "observe_last_action": Field("bool", False, "Add the last action to the observation."),
+            "observe_last_reward": Field("bool", False, "Add the last reward to the observation."),
+            "env_task_fn": Field(
+                "path | null",
+                None,
+                "A curriculum: a function of (train_results, env, env_ctx) that gives the next task of an "
+                "environment; called for each after every iteration, needs its get_task and set_task.",
+            ),
         },
-        open_keys=("env_config",),
+        open_keys=("env_config", "atari"),
     ),
     "rollouts": Section(
         "How experience is collected. The section may also be called env_runners.",
@@ -202,7 +237,16 @@ _RLLIB: dict[str, Section] = {
     "training": Section(
         "The algorithm's own settings. Keys left out keep RLlib's default for that algorithm.",
         "training",
-        own={"model": Field("dict", {}, "The network; see the section training.model.")},
+        own={
+            "model": Field("dict", {}, "The network; see the section training.model."),
+            "optimizer": Field(
+                "dict",
+                {},
+                "Another optimiser than RLlib's Adam: {type: adam | adamw | rmsprop | sgd, epsilon, decay, "
+                "momentum, weight_decay}; its rate is training.lr. Not for SAC, TQC, CQL, IQL, DreamerV3.",
+            ),
+        },
+        open_keys=("optimizer",),
     ),
     "exploration": Section(
         "How the agent explores while it trains.",
@@ -215,7 +259,8 @@ _RLLIB: dict[str, Section] = {
                 "dict",
                 {},
                 "RLlib's old form: {type: EpsilonGreedy, initial_epsilon, final_epsilon, epsilon_timesteps} "
-                "sets DQN's schedule; today's form is training.epsilon.",
+                "sets DQN's schedule, for which today's form is training.epsilon; {type: SoftQ, temperature} "
+                "draws its actions by how good they are.",
             ),
         },
         open_keys=("exploration_config",),
@@ -239,7 +284,7 @@ _RLLIB: dict[str, Section] = {
             "policies": Field(
                 "list | dict | null",
                 None,
-                "The policies' names, or names with their own settings ({scout: {model: {...}}}). "
+                "The policies' names, or names with their own settings ({scout: {model: {...}, lr: 0.001}}). "
                 "null: those that mapping names, else one shared by all.",
             ),
             "mapping": Field(

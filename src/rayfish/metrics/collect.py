@@ -75,15 +75,27 @@ class Collector:
     :param runners: remote env runners the experiment asks for; tells how many are lost
     :param parallel_envs: environments that step at the same time, over all runners; sharpens the
         time shares while RLlib's smoothed timers still remember the first slow iterations
+    :param offline: it learns from recorded data, of which the steps are counted
+    :param window: finished episodes that returns and lengths are means of
     """
 
-    def __init__(self, runners: int | None = None, parallel_envs: int | None = None) -> None:
+    def __init__(
+        self,
+        runners: int | None = None,
+        parallel_envs: int | None = None,
+        *,
+        offline: bool = False,
+        window: int = WINDOW,
+    ) -> None:
+        self._offline = offline
+        self._window = window
         self._runners = runners
         self._shares = TimeShares(parallel_envs)
         self._last_time: float | None = None
         self._iteration = 0
         self._env_steps = 0
         self._episodes = 0
+        self._trained_steps = 0
         self._total_s = 0.0
         self._windows: dict[str, deque[float]] = {}
 
@@ -105,6 +117,10 @@ class Collector:
         line: dict[str, float] = {names.ITERATION: self._iteration, names.ENV_STEPS: self._env_steps}
         rollout = self._rollout(runners)
         line[names.EPISODES] = self._episodes
+        if self._offline:
+            everyone = (result.get("learners") or {}).get("__all_modules__") or {}
+            self._trained_steps += int(_number(everyone.get("num_module_steps_trained")) or 0)
+            line[names.TRAINED_STEPS] = self._trained_steps
         line |= rollout
         shares = self._shares.update(result, took)
         sampling_s = took * (1.0 - shares.get(names.EVAL_SHARE, 0.0))
@@ -127,6 +143,7 @@ class Collector:
             "iteration": self._iteration,
             "env_steps": self._env_steps,
             "episodes": self._episodes,
+            "trained_steps": self._trained_steps,
             "total_s": self._total_s,
             "windows": {name: list(window) for name, window in self._windows.items()},
         }
@@ -136,12 +153,13 @@ class Collector:
         self._iteration = int(state["iteration"])
         self._env_steps = int(state["env_steps"])
         self._episodes = int(state["episodes"])
+        self._trained_steps = int(state.get("trained_steps", 0))
         self._total_s = float(state["total_s"])
-        self._windows = {name: deque(values, WINDOW) for name, values in state["windows"].items()}
+        self._windows = {name: deque(values, self._window) for name, values in state["windows"].items()}
         self._last_time = None
 
     def _window_mean(self, name: str, values: list[float]) -> float | None:
-        window = self._windows.setdefault(name, deque(maxlen=WINDOW))
+        window = self._windows.setdefault(name, deque(maxlen=self._window))
         window.extend(values)
         return sum(window) / len(window) if window else None
 

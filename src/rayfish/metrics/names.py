@@ -12,6 +12,7 @@ from dataclasses import dataclass
 ITERATION = "run/iteration"
 ENV_STEPS = "run/env_steps"
 EPISODES = "run/episodes"
+TRAINED_STEPS = "run/trained_steps"
 WORKERS_LOST = "run/workers_lost"
 WORKER_RESTARTS = "run/worker_restarts"
 LEARNER_RESTARTS = "run/learner_restarts"
@@ -51,7 +52,16 @@ RESTARTS = {
 """What was lost and brought back, as it is called when it is counted."""
 
 SHARES = (ENV_SHARE, INFERENCE_SHARE, LEARN_SHARE, SYNC_SHARE, EVAL_SHARE)
-COUNTERS = (ITERATION, ENV_STEPS, EPISODES, TIME_TOTAL, WORKER_RESTARTS, LEARNER_RESTARTS, ENV_RESTARTS)
+COUNTERS = (
+    ITERATION,
+    ENV_STEPS,
+    EPISODES,
+    TRAINED_STEPS,
+    TIME_TOTAL,
+    WORKER_RESTARTS,
+    LEARNER_RESTARTS,
+    ENV_RESTARTS,
+)
 
 
 @dataclass(frozen=True)
@@ -67,6 +77,7 @@ TABLE: tuple[Metric, ...] = (
     Metric(ITERATION, "iterations", "Training iterations since the run began, earlier sessions included."),
     Metric(ENV_STEPS, "steps", "Environment steps sampled for training since the run began."),
     Metric(EPISODES, "episodes", "Training episodes finished since the run began."),
+    Metric(TRAINED_STEPS, "steps", "Recorded steps learnt from, each as often as it was (offline only)."),
     Metric(WORKERS_LOST, "workers", "Env runners that are down at this moment."),
     Metric(WORKER_RESTARTS, "restarts", "Env runners restarted since the run began."),
     Metric(
@@ -75,7 +86,9 @@ TABLE: tuple[Metric, ...] = (
     Metric(
         ENV_RESTARTS, "restarts", "Times environments were made anew (restart_failed_sub_environments only)."
     ),
-    Metric(RETURN_MEAN, "reward", "Mean return of the last 100 finished episodes, over all env runners."),
+    Metric(
+        RETURN_MEAN, "reward", "Mean return of the last 100 episodes (or metrics_num_episodes_for_smoothing)."
+    ),
     Metric(RETURN_MIN, "reward", "Lowest return among the last 100 finished episodes."),
     Metric(RETURN_MAX, "reward", "Highest return among the last 100 finished episodes."),
     Metric(LENGTH_MEAN, "steps", "Mean length of the last 100 finished episodes."),

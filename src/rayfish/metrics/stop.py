@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rayfish.errors import Problem, did_you_mean
+from rayfish.experiment.old.results import STOP_KEYS, todays_metric, why_gone
 from rayfish.metrics import names
 
 _RECENT = 20
@@ -22,31 +23,20 @@ _FARTHEST_S = 7 * 24 * 3600.0
 """A return that would need longer than this is not foreseen at all."""
 
 
-def default_aliases() -> Mapping[str, str]:
-    """The names that people know from older RLlib versions, each with the metric it means."""
-    from rayfish.experiment import legacy
-
-    return legacy.STOP_KEYS
-
-
 class StopConditions:
     """Stops a run as soon as one metric reaches its limit (`metric >= limit`).
 
     What is wrong with the section is in `problems`; such conditions are left out of `limits`.
 
     :param conditions: the `stop_conditions` section; null limits are ignored
-    :param aliases: old name -> metric name; the table of old RLlib names when not given
     """
 
-    def __init__(
-        self, conditions: Mapping[str, Any] | None = None, aliases: Mapping[str, str] | None = None
-    ) -> None:
-        aliases = default_aliases() if aliases is None else aliases
+    def __init__(self, conditions: Mapping[str, Any] | None = None) -> None:
         self.limits: dict[str, float] = {}
         self.problems: list[Problem] = []
         for key, limit in (conditions or {}).items():
-            name = aliases.get(key, key)
-            problem = _problem(key, name, limit, aliases)
+            name = todays_metric(key) or key
+            problem = _problem(key, name, limit)
             if problem is not None:
                 self.problems.append(problem)
             elif limit is not None:
@@ -78,10 +68,13 @@ class StopConditions:
         return min(guesses, default=None)
 
 
-def _problem(key: str, name: str, limit: Any, aliases: Mapping[str, str]) -> Problem | None:
+def _problem(key: str, name: str, limit: Any) -> Problem | None:
     where = f"stop_conditions.{key}"
     if not names.is_known(name):
-        close = did_you_mean(key, [*aliases, *names.fixed()])
+        gone = why_gone(key)
+        if gone is not None:
+            return Problem(where, f"no result is called {key!r} any more", gone)
+        close = did_you_mean(key, [*STOP_KEYS, *names.fixed()])
         return Problem(
             where,
             f"no metric is called {key!r}, so this condition would never stop the run",

@@ -11,6 +11,9 @@ from torch import Tensor
 
 from rayfish.models.spaces import onehot_sizes
 
+TEMPERATURE = "softq_temperature"
+"""Key of a Q network's model under which the temperature of SoftQ exploration is kept."""
+
 # RLlib's bounds for the log deviation of a squashed Gaussian
 # (ray.rllib.utils.numpy: MIN_LOG_NN_OUTPUT, MAX_LOG_NN_OUTPUT).
 _LOG_STD_BOUNDS = (-5.0, 2.0)
@@ -60,6 +63,11 @@ def epsilon_greedy(
     random = torch.multinomial(weights, 1, generator=generator).squeeze(-1)
     coin = torch.rand(greedy.shape, generator=generator, device=greedy.device)
     return torch.where(coin < epsilon, random, greedy).cpu().numpy()
+
+
+def soft_q(values: Tensor, temperature: float, generator: torch.Generator | None = None) -> np.ndarray:
+    """Actions drawn by how good they are: evenly at a high temperature, the best one at a low."""
+    return _category(values / temperature, True, generator).cpu().numpy()
 
 
 def for_env(actions: np.ndarray, space: gym.Space, *, normalize: bool, clip: bool) -> Any:

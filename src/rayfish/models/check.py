@@ -14,10 +14,11 @@ from gymnasium import spaces
 
 from rayfish.errors import ModelError, Problem, RayfishError, did_you_mean
 from rayfish.experiment.imports import require_place
+from rayfish.experiment.old.tables import MODEL_RENAMED
 from rayfish.experiment.sections import OFFLINE
 from rayfish.experiment.source import require_class
 from rayfish.models.locate import CLASS_NAME, find_model_file, is_bare
-from rayfish.models.options import ALIASES, GONE, OPTIONS, Option, resolve
+from rayfish.models.options import GONE, OPTIONS, Option, resolve
 from rayfish.models.spaces import MASK_KEY, action_outputs, leaves, split_mask
 
 ACTION_KINDS: dict[str, tuple[type[gym.Space], ...]] = {
@@ -95,9 +96,9 @@ def _key_problem(key: str, value: Any) -> Problem | None:
     where = f"training.model.{key}"
     if key in GONE:
         return Problem(where, f"has no effect: {GONE[key]}", "remove it")
-    option = OPTIONS.get(ALIASES.get(key, key))
+    option = OPTIONS.get(MODEL_RENAMED.get(key, key))
     if option is None:
-        meant = did_you_mean(key, [*OPTIONS, *ALIASES])
+        meant = did_you_mean(key, [*OPTIONS, *MODEL_RENAMED])
         return Problem(
             where,
             "there is no such model key",

@@ -10,6 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from rayfish.experiment.old.tables import MODEL_RENAMED
+
 ACTIVATIONS = ("tanh", "relu", "silu", "swish", "elu", "gelu", "leaky_relu", "sigmoid", "selu", "linear")
 INITIALIZERS = (
     "xavier_uniform_",
@@ -136,24 +138,6 @@ OPTIONS: dict[str, Option] = {
     "custom_model_config": Option("dict", {}, "Arguments for the constructor of custom_model."),
 }
 
-ALIASES: dict[str, str] = {
-    "post_fcnet_hiddens": "head_fcnet_hiddens",
-    "post_fcnet_activation": "head_fcnet_activation",
-    "post_fcnet_weights_initializer": "head_fcnet_kernel_initializer",
-    "post_fcnet_weights_initializer_config": "head_fcnet_kernel_initializer_kwargs",
-    "post_fcnet_bias_initializer": "head_fcnet_bias_initializer",
-    "post_fcnet_bias_initializer_config": "head_fcnet_bias_initializer_kwargs",
-    "fcnet_weights_initializer": "fcnet_kernel_initializer",
-    "fcnet_weights_initializer_config": "fcnet_kernel_initializer_kwargs",
-    "fcnet_bias_initializer_config": "fcnet_bias_initializer_kwargs",
-    "conv_kernel_initializer_config": "conv_kernel_initializer_kwargs",
-    "conv_bias_initializer_config": "conv_bias_initializer_kwargs",
-    "lstm_weights_initializer": "lstm_kernel_initializer",
-    "lstm_weights_initializer_config": "lstm_kernel_initializer_kwargs",
-    "lstm_bias_initializer_config": "lstm_bias_initializer_kwargs",
-}
-"""Old key -> today's key; the value is taken as it is."""
-
 GONE: dict[str, str] = {
     "use_attention": "the attention network left RLlib; set use_lstm: true, or write a custom_model",
     "lstm_use_prev_action": "nothing reads it on RLlib's new stack; put the last action into the observation",
@@ -162,7 +146,6 @@ GONE: dict[str, str] = {
     "_time_major": "gone; sequences are always batch first",
     "custom_action_dist": "gone; write an RLModule subclass and name it in custom_model",
     "custom_preprocessor": "gone; wrap the environment, or encode the observation in a custom_model",
-    "custom_options": "renamed to custom_model_config",
     "no_final_linear": "gone; every head ends in one linear layer",
     "dim": "gone; resize images with gymnasium.wrappers.ResizeObservation",
     "grayscale": "gone; use gymnasium.wrappers.GrayscaleObservation",
@@ -185,7 +168,7 @@ def resolve(section: Mapping[str, Any] | None) -> dict[str, Any]:
     """
     given: dict[str, Any] = {}
     for key, value in (section or {}).items():
-        name = ALIASES.get(key, key)
+        name = MODEL_RENAMED.get(key, key)
         if name in OPTIONS and (name == key or name not in (section or {})):
             given[name] = value
     full = {key: given.get(key, option.default) for key, option in OPTIONS.items()}

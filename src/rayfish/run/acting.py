@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from rayfish.errors import CheckpointError, RayfishError
 from rayfish.experiment.imports import use_paths
-from rayfish.models.actions import choose, epsilon_greedy, for_env
+from rayfish.models.actions import TEMPERATURE, choose, epsilon_greedy, for_env, soft_q
 from rayfish.models.build import build_network
 from rayfish.models.nested import as_arrays, map_nested
 from rayfish.models.networks import FAMILIES
@@ -152,6 +152,7 @@ class NetworkPolicy(Policy):
         self._squashed = family == "policy"
         self._masked = split_mask(self.observation_space)[1] is not None
         self._epsilon = _last_value(saved.model.get("epsilon", 0.0))
+        self._temperature = saved.model.get(TEMPERATURE)
         model = {**saved.model, "paths": [*folder.paths, *saved.model.get("paths", [])]}
         critic = any(key.startswith("vf.") for key in saved.weights)
         self.module = build_network(
@@ -180,6 +181,8 @@ class NetworkPolicy(Policy):
         numbers, after = self.module(observations, state)
         if self.recurrent:
             numbers = numbers.squeeze(1)
+        if self._q and explore and self._temperature:
+            return soft_q(numbers, self._temperature, self.generator), after
         if self._q:
             epsilon = self._epsilon if explore else 0.0
             return epsilon_greedy(numbers, mask, epsilon, self.generator), after

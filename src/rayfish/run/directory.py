@@ -28,6 +28,7 @@ from typing import IO, TYPE_CHECKING, Any
 from rayfish.errors import CheckpointError, RayfishError, RunNotFound, did_you_mean
 from rayfish.files import atomic_link, atomic_write
 from rayfish.metrics import names
+from rayfish.run.old_checkpoint import refuse
 
 __all__ = [
     "RunDirectory",
@@ -293,6 +294,7 @@ def list_runs(root: str | Path = DEFAULT_ROOT) -> list[RunDirectory]:
 def find_run(text: str | Path, root: str | Path = DEFAULT_ROOT) -> Path:
     """The run that `text` means: a path, a name (its newest run), an id or its beginning, or `last`."""
     path = Path(text)
+    refuse(path)
     if path.exists():
         for folder in (path, *path.absolute().parents):
             if (folder / "run.json").is_file():
@@ -339,6 +341,7 @@ def find_checkpoint(
     path = Path(text)
     if (path / "rayfish.json").is_file():
         return path.resolve()
+    refuse(path)
     word, slash, tail = str(text).partition("/checkpoints/")
     run = RunDirectory.open(find_run(word if slash else text, root))
     wanted = [tail.strip("/")] if tail.strip("/") else list(order)

@@ -17,7 +17,7 @@ import numpy as np
 from torch import nn
 
 from rayfish.errors import CheckpointError, RayfishError, did_you_mean
-from rayfish.experiment.imports import load_object
+from rayfish.experiment.mapping import load_mapping
 from rayfish.run.acting import Policy, open_policy
 from rayfish.run.policy_files import SavedPolicies, read_policies, save_policy
 
@@ -123,7 +123,7 @@ class Agent:
         """The name of the policy that an agent uses."""
         if self._mapping_function is not None:
             if self._function is None:
-                self._function = load_object(self._mapping_function, self._paths)
+                self._function = load_mapping(self._mapping_function, self._paths)
             return self._function(agent_id, None)
         if str(agent_id) in self._mapping:  # an id may hold signs that a pattern reads otherwise
             return self._mapping[str(agent_id)]

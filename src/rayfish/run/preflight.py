@@ -24,7 +24,7 @@ from rayfish.errors import CodeError, ConfigError, MissingExtra, Problem, Rayfis
 from rayfish.experiment import Experiment
 from rayfish.experiment.files import SHIPPED
 from rayfish.experiment.imports import require_place
-from rayfish.experiment.sections import OFFLINE
+from rayfish.experiment.sections import OFFLINE, PER_POLICY
 from rayfish.experiment.source import methods, require_class
 from rayfish.metrics import names
 from rayfish.metrics.stop import StopConditions
@@ -153,14 +153,14 @@ def _agent_problems(experiment: Experiment, info: envs.EnvInfo) -> list[Problem]
 
 
 def _policy_problems(experiment: Experiment) -> list[Problem]:
-    """Settings of single policies: only `model` has an effect, and it is checked like the common one."""
+    """Settings of single policies: few have an effect; a model is checked like the common one."""
     policies = experiment.get("multi_agent.policies")
     problems = []
     for policy, settings in policies.items() if isinstance(policies, dict) else ():
         key = f"multi_agent.policies.{policy}"
         for word in settings or {}:
-            if word != "model":
-                hint = "only `model` can differ between policies; other settings go under training"
+            if word not in PER_POLICY:
+                hint = f"policies may differ in {', '.join(PER_POLICY)}; other settings go under training"
                 problems.append(Problem(f"{key}.{word}", "there is no such key", hint))
         found = models.section_problems(
             (settings or {}).get("model") or {}, str(experiment.get("algo.name")), experiment.paths

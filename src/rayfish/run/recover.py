@@ -79,6 +79,6 @@ def go_back(run: Run) -> None:
     path, _ = run.checkpoints.newest()
     if path is not None:
         run.trainer.restore(path)
-    run.sinks.close()
+        run.sinks.close()
     resume_at = run.trainer.iteration
     run.sinks.sinks = open_sinks(run.directory.path, run.experiment, resume_at=resume_at).sinks

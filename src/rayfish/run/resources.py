@@ -120,35 +120,51 @@ def fitting_runners(experiment: Experiment, cpus: float) -> int:
 
 
 def fit(experiment: Experiment, options: RayOptions) -> tuple[Experiment, list[str]]:
-    """The experiment shrunk to what there is, and a line for each thing that was changed."""
+    """The experiment shrunk to what there is, and a line that says what was changed."""
     wrong = signatures.problems(experiment)
     if wrong:
         raise ConfigError(wrong)
     have_cpus, have_gpus = _answered(options)
-    changes: dict[str, Any] = {}
-    _, gpus = needs(experiment)
-    if sum(gpus.values()) > have_gpus:
-        for key in (
-            "learners.num_gpus_per_learner",
-            "rollouts.num_gpus_per_env_runner",
-            "resources.num_gpus",
-        ):
-            if experiment.get(key):
-                changes[key] = 0
-    changed = experiment.with_values(changes, "--fit") if changes else experiment
+    changed = _without_gpus(experiment) if sum(needs(experiment)[1].values()) > have_gpus else experiment
     for key in ("evaluation.evaluation_num_env_runners", "learners.num_learners"):
         if (
             sum(needs(changed)[0].values()) > have_cpus
             and fitting_runners(changed, have_cpus) == 0
             and changed.get(key)
         ):
-            changed = changed.with_values({key: 0}, "--fit")
+            changed = changed.with_values({key: 0, **_following(changed, key)}, _FIT)
     if sum(needs(changed)[0].values()) > have_cpus:
         runners = fitting_runners(changed, have_cpus)
-        changed = changed.with_values({"rollouts.num_env_runners": runners}, "--fit")
-    notes = [
-        f"--fit: {key} {experiment.get(key)} -> {changed.get(key)}"
-        for key in sorted(k for k, origin in changed.origins.items() if origin == "--fit")
-        if experiment.get(key) != changed.get(key)
+        changed = changed.with_values({"rollouts.num_env_runners": runners}, _FIT)
+    if sum(needs(changed)[0].values()) > have_cpus:  # processors for one process alone
+        changed = changed.with_values({"resources.num_cpus_for_main_process": 1}, _FIT)
+    return changed, _told(experiment, changed, f"{_count(have_cpus, 'CPU')}, {_count(have_gpus, 'GPU')}")
+
+
+_FIT = "--fit"
+
+
+def _without_gpus(experiment: Experiment) -> Experiment:
+    keys = ("learners.num_gpus_per_learner", "rollouts.num_gpus_per_env_runner", "resources.num_gpus")
+    changes: dict[str, Any] = {key: 0 for key in keys if experiment.get(key)}
+    if "resources.num_gpus" in changes:
+        changes |= _following(experiment, "resources.num_gpus")
+    return experiment.with_values(changes, _FIT)
+
+
+def _following(experiment: Experiment, key: str) -> dict[str, Any]:
+    """What must follow when learners or evaluation runners go: the batch they shared stays whole."""
+    if key == "evaluation.evaluation_num_env_runners":
+        parallel = "evaluation.evaluation_parallel_to_training"
+        return {parallel: False} if experiment.get(parallel) else {}
+    share, count = experiment.get("training.train_batch_size_per_learner"), int(experiment.get(key) or 0)
+    return {"training.train_batch_size_per_learner": share * count} if share and count > 1 else {}
+
+
+def _told(asked: Experiment, got: Experiment, machine: str) -> list[str]:
+    changes = [
+        f"{key} {asked.get(key)} -> {got.get(key)}"
+        for key in sorted(key for key, origin in got.origins.items() if origin == _FIT)
+        if asked.get(key) != got.get(key)
     ]
-    return changed, notes
+    return [f"shrunk to what there is ({machine}): {', '.join(changes)}"] if changes else []

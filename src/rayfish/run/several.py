@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -19,15 +20,24 @@ from rayfish.run.train import train
 
 
 def several(
-    experiments: list[tuple[tuple[str, ...], Experiment]], options: RayOptions, common: dict[str, Any]
+    experiments: list[tuple[tuple[str, ...], Experiment]],
+    options: RayOptions,
+    common: dict[str, Any],
+    refused: Mapping[str, RayfishError] | None = None,
 ) -> int:
-    """Trains each experiment; a failing one is one failing one. Gives how many failed or were not begun."""
-    if not common.get("fit"):
-        problems = {str(p): p for _, experiment in experiments for p in preflight.check(experiment, options)}
-        if problems:  # all of them before the first run, not an hour later
-            raise ConfigError(list(problems.values()))
+    """Trains each experiment; a failing one is one failing one. Gives how many failed or were not begun.
+
+    :param refused: experiments of the same file that cannot be trained, told first and in the table
+    """
+    strict = [] if common.get("fit") else [experiment for _, experiment in experiments if not experiment.fit]
+    problems = {str(p): p for experiment in strict for p in preflight.check(experiment, options)}
+    if problems:  # all of them before the first run, not an hour later
+        raise ConfigError(list(problems.values()))
     console = Console()
     rows: list[tuple[str, Path | None, str]] = []
+    for name, error in (refused or {}).items():
+        console.print(f"[red]left out:[/red] {name}: {error}", highlight=False, soft_wrap=True)
+        rows.append((name.rpartition(":")[2], None, "left out, see above"))
     paths = tuple(dict.fromkeys(path for _, experiment in experiments for path in experiment.paths))
     shared = set(experiments[0][0]).intersection(*(words for words, _ in experiments))
     with running_ray(options, paths):

@@ -61,11 +61,11 @@ def train(
         asked = as_experiment(experiment, *overrides, env=env, config_dir=config_dir)
         experiment = with_warm_start(asked)
     notes = list(experiment.notes)
-    if fit:
+    if fit or experiment.fit:
         experiment, changes = resources.fit(experiment, options)
         notes += changes
     info = preflight.require(experiment, options)
-    notes += filter(None, [preflight.note_on_saving(experiment, info)])
+    notes += filter(None, [*info.notices, preflight.note_on_saving(experiment, info)])
     if directory is None:
         directory = RunDirectory.create(experiment, command=command or sys.argv)
     run = Run(experiment, directory, options, info, plain=plain, notes=notes, resumed=resume is not None)

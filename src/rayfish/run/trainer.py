@@ -21,7 +21,8 @@ from rayfish.envs.build import EnvInfo
 from rayfish.envs.pulse import Patience
 from rayfish.errors import ConfigError, Problem, RayfishError
 from rayfish.experiment import Experiment
-from rayfish.metrics.collect import Collector
+from rayfish.experiment.sections import OFFLINE
+from rayfish.metrics.collect import WINDOW, Collector
 from rayfish.run import checkpoint, preflight
 from rayfish.run.engine import RayOptions, repeatable_kernels, running_ray, use_fitting_threads
 from rayfish.run.faults import explained
@@ -136,6 +137,10 @@ class Trainer:
         self.collector.load_state(header["collector"])
         self.metrics = dict(header["metrics"])
         self.losses.restored(self.algorithm)
+        if self.experiment.get("environment.env_task_fn"):
+            from rayfish.algorithm.tasks import reapply
+
+            reapply(self.algorithm)  # to environments that a checkpoint does not bring back with them
         return notes
 
     def rebuild(self) -> None:
@@ -215,7 +220,10 @@ class Trainer:
     def _collector(self) -> Collector:
         runners = int(self.experiment.get("rollouts.num_env_runners") or 0)
         envs = int(self.experiment.get("rollouts.num_envs_per_env_runner") or 1)
-        return Collector(runners=runners, parallel_envs=envs * max(runners, 1))
+        offline = self.experiment.get("algo.name") in OFFLINE
+        window = self.experiment.get("reporting.metrics_num_episodes_for_smoothing") or WINDOW
+        parallel = envs * max(runners, 1)
+        return Collector(runners=runners, parallel_envs=parallel, offline=offline, window=window)
 
     def _build_config(self) -> Any:
         from rayfish.algorithm.build import build_config

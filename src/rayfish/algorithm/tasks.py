@@ -1,0 +1,203 @@
+"""A curriculum (`environment.env_task_fn`): after each iteration every environment may get another task.
+
+The function is called where the environments are, once for each of them on every training runner:
+`fn(train_results, env, env_ctx) -> task`. The task is set when it is not the one the environment has.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+from ray.rllib.callbacks.callbacks import RLlibCallback
+from ray.rllib.env.env_context import EnvContext
+
+from rayfish.algorithm.callbacks import REPORT
+from rayfish.envs.tasks import task_settable
+from rayfish.errors import CodeError
+from rayfish.experiment.imports import load_object, user_frame
+
+WINDOW = 100
+"""Finished episodes that `episode_reward_mean` and its companions are taken over."""
+
+
+class TaskSetter(RLlibCallback):
+    """Calls the curriculum function after each iteration, and keeps the tasks it has given.
+
+    There is one in the driver, which knows the results, and one on each runner, which knows the
+    tasks of that runner's environments: those that are made anew get them again.
+
+    :param path: the function, by import path
+    :param paths: folders where the user's code is looked up
+    """
+
+    def __init__(self, path: str, paths: Sequence[str] = ()) -> None:
+        super().__init__()
+        self.path = path
+        self.paths = tuple(paths)
+        self.steps = 0
+        self.episodes = 0
+        self.returns: deque[float] = deque(maxlen=WINDOW)
+        self.lengths: deque[float] = deque(maxlen=WINDOW)
+        self.results: dict[str, Any] | None = None
+        self.tasks: dict[int, Any] = {}
+
+    def on_train_result(self, *, algorithm: Any, result: dict[str, Any], **kwargs: Any) -> None:
+        """In the driver: what was reached so far, to the function on every training runner."""
+        if algorithm.env_runner_group is None:
+            return
+        self._count(result.get("env_runners") or {})
+        self.results = {**_numbers(result), **self._old_names(result)}
+        told = algorithm.env_runner_group.foreach_env_runner(partial(_choose, results=self.results))
+        failed = next(filter(None, told), "")
+        if failed:
+            raise CodeError(
+                f"environment.env_task_fn failed: {failed}",
+                f"mend {self.path}",
+            )
+
+    def on_env_runners_recreated(
+        self,
+        *,
+        env_runner_group: Any,
+        env_runner_indices: Sequence[int],
+        is_evaluation: bool = False,
+        **kwargs: Any,
+    ) -> None:
+        """In the driver: a runner that was started again gets the task of the moment."""
+        if self.results is not None and not is_evaluation:
+            env_runner_group.foreach_env_runner(
+                partial(_choose, results=self.results),
+                remote_worker_ids=list(env_runner_indices),
+                local_env_runner=False,
+            )
+
+    def on_environment_created(self, *, env_runner: Any, **kwargs: Any) -> None:
+        """On a runner: environments made anew within it go on with the tasks of those before."""
+        _set_again(env_runner, self.tasks)
+
+    def _count(self, runners: Mapping[str, Any]) -> None:
+        sampled = runners.get("num_env_steps_sampled") or 0
+        self.steps += 0 if np.isnan(sampled) else int(sampled)  # NaN: every runner was away
+        finished = (runners.get(REPORT) or {}).get("returns") or []
+        self.episodes += len(finished)
+        self.returns.extend(float(value) for value in finished)
+        self.lengths.extend(float(value) for value in (runners.get(REPORT) or {}).get("lengths") or [])
+
+    def _old_names(self, result: Mapping[str, Any]) -> dict[str, Any]:
+        """The results as curriculum functions of the time read them; means are NaN before an episode ends."""
+        returns = list(self.returns) or [float("nan")]
+        figures = {
+            "episode_reward_mean": float(np.mean(returns)),
+            "episode_reward_min": min(returns),
+            "episode_reward_max": max(returns),
+            "episode_len_mean": float(np.mean(list(self.lengths) or [float("nan")])),
+            "episodes_total": self.episodes,
+        }
+        runners = _numbers(result.get("env_runners") or {})
+        today = {
+            "episode_return_mean": figures["episode_reward_mean"],
+            "episode_return_min": figures["episode_reward_min"],
+            "episode_return_max": figures["episode_reward_max"],
+            "episode_len_mean": figures["episode_len_mean"],
+            "num_episodes_lifetime": self.episodes,
+            "num_env_steps_sampled_lifetime": self.steps,
+        }
+        return {
+            **figures,
+            "timesteps_total": self.steps,
+            "num_env_steps_sampled_lifetime": self.steps,
+            "training_iteration": int(result.get("training_iteration") or 0),
+            "time_total_s": float(result.get("time_total_s") or 0.0),
+            "sampler_results": figures,
+            "env_runners": {**runners, **today},
+        }
+
+
+def reapply(algorithm: Any) -> None:
+    """After a restore: environments that came back without their task get it again, before any step."""
+    if algorithm.env_runner_group is not None and _setter(algorithm.callbacks) is not None:
+        algorithm.env_runner_group.foreach_env_runner(_restore)
+
+
+def _choose(runner: Any, results: dict[str, Any]) -> str:
+    """On a runner: ask the function for the task of each environment; gives what it raised, "" if nothing.
+
+    An exception would be taken for a fault of the runner, and end that instead.
+    """
+    setter = _setter(runner._callbacks)
+    try:
+        if setter is not None:
+            _ask(load_object(setter.path, setter.paths), runner, setter, results)
+    except Exception as error:
+        frame = user_frame(error)
+        where = f" at {frame.filename}:{frame.lineno}" if frame else ""
+        return f"{type(error).__name__}{where}: {error}"
+    return ""
+
+
+def _ask(function: Callable[..., Any], runner: Any, setter: TaskSetter, results: dict[str, Any]) -> None:
+    for index, env in _environments(runner):
+        context = EnvContext(
+            runner.config.env_config,
+            worker_index=runner.worker_index or 0,
+            vector_index=index,
+            num_workers=runner.config.num_env_runners,
+        )
+        task = function(results, env, context)
+        _set(env, task)
+        setter.tasks[index] = task
+
+
+def _restore(runner: Any) -> None:
+    setter = _setter(runner._callbacks)
+    if setter is not None:
+        _set_again(runner, setter.tasks)
+
+
+def _set_again(runner: Any, tasks: Mapping[int, Any]) -> None:
+    for index, env in _environments(runner):
+        if index in tasks:
+            _set(env, tasks[index])
+
+
+def _set(env: Any, task: Any) -> None:
+    if not _same(env.get_task(), task):
+        env.set_task(task)
+
+
+def _same(one: Any, other: Any) -> bool:
+    try:
+        return bool(np.array_equal(one, other))
+    except (TypeError, ValueError):
+        return bool(one == other)
+
+
+def _environments(runner: Any) -> Iterator[tuple[int, Any]]:
+    """The environments of a runner whose task can be set, as the user wrote them."""
+    vector = getattr(runner, "env", None)
+    for index, env in enumerate(getattr(vector.unwrapped, "envs", ()) if vector is not None else ()):
+        found = task_settable(env)
+        if found is not None:
+            yield index, found
+
+
+def _setter(callbacks: Any) -> TaskSetter | None:
+    listed = callbacks if isinstance(callbacks, list | tuple) else [callbacks]
+    return next((callback for callback in listed if isinstance(callback, TaskSetter)), None)
+
+
+def _numbers(result: Mapping[str, Any]) -> dict[str, Any]:
+    """What of a result is worth sending to every runner: numbers, by name."""
+    found: dict[str, Any] = {}
+    for key, value in result.items():
+        if isinstance(value, Mapping) and key != "config":
+            inner = _numbers(value)
+            if inner:
+                found[key] = inner
+        elif isinstance(value, bool | int | float | np.integer | np.floating):
+            found[key] = value
+    return found

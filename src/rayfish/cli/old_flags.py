@@ -1,0 +1,197 @@
+"""The flags of `rllib rollout` and `rllib evaluate` that old scripts carry, for the verbs that took over.
+
+What they asked for is done, or is said in one line; nothing is dropped in silence.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Annotated, Any
+
+import typer
+
+from rayfish.errors import RayfishError
+
+PANEL = "As in old RLlib scripts"
+
+Algo = Annotated[
+    str | None,
+    typer.Option("--run", "--algo", help="The algorithm; checked, not needed.", rich_help_panel=PANEL),
+]
+Workers = Annotated[
+    int, typer.Option(min=0, help="The policy plays in this process; 0 says so.", rich_help_panel=PANEL)
+]
+Gpus = Annotated[
+    float, typer.Option(min=0, help="The policy plays on the CPU; 0 says so.", rich_help_panel=PANEL)
+]
+LocalMode = Annotated[
+    bool, typer.Option("--local-mode", help="One process, as always.", rich_help_panel=PANEL)
+]
+Config = Annotated[
+    str | None,
+    typer.Option(
+        metavar="JSON|YAML", help="""Settings, such as '{"env_config": {...}}'.""", rich_help_panel=PANEL
+    ),
+]
+Render = Annotated[
+    bool,
+    typer.Option("--render/--no-render", help="No window is opened in this version.", rich_help_panel=PANEL),
+]
+Monitor = Annotated[
+    bool, typer.Option("--monitor", help="No video is made in this version.", rich_help_panel=PANEL)
+]
+VideoDir = Annotated[
+    str | None,
+    typer.Option(metavar="DIR", help="No video is made in this version.", rich_help_panel=PANEL),
+]
+Shelve = Annotated[
+    bool,
+    typer.Option("--use-shelve", help="Episodes are written as they end.", rich_help_panel=PANEL),
+]
+Track = Annotated[
+    bool, typer.Option("--track-progress", help="Progress is shown anyway.", rich_help_panel=PANEL)
+]
+
+_KEYS = {"env": "environment.env", "horizon": "rollouts.horizon"}
+_PLAIN_KEY = re.compile(r"[A-Za-z_][\w-]*")
+
+
+@dataclass
+class OldFlags:
+    """What old flags mean today.
+
+    :param overrides: settings to add
+    :param notes: lines to tell the user
+    :param explore: what --config says of exploration, None when nothing
+    """
+
+    overrides: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    explore: bool | None = None
+
+    @classmethod
+    def read(
+        cls,
+        *,
+        config: str | None,
+        num_workers: int,
+        num_gpus: float,
+        render: bool,
+        monitor: bool,
+        video_dir: str | None,
+        use_shelve: bool = False,
+    ) -> OldFlags:
+        """The flags as overrides and notes."""
+        found = cls()
+        asked = [f"--num-workers {num_workers}"] if num_workers else []
+        asked += [f"--num-gpus {num_gpus:g}"] if num_gpus else []
+        if asked:
+            found.notes.append(f"{' '.join(asked)}: the policy plays in this process, on the CPU")
+        if render:
+            found.notes.append(
+                "--render: no window is opened in this version, the episodes are played without"
+            )
+        seen = ["--monitor"] if monitor else []
+        seen += [f"--video-dir {video_dir}"] if video_dir else []
+        if seen:
+            found.notes.append(
+                f"{' '.join(seen)}: no video is made in this version, the episodes are played without"
+            )
+        if use_shelve:
+            found.notes.append("--use-shelve: episodes go to Parquet as they end, no shelve file is made")
+        if config:
+            found._take(parse_mapping("--config", config))
+        return found
+
+    def with_words(self, words: list[str] | None, env: str | None) -> list[str]:
+        """All settings that were asked for, the plainest way of saying it last."""
+        return [*self.overrides, *(words or []), *([f"environment.env={env}"] if env else [])]
+
+    def _take(self, config: Mapping[str, Any]) -> None:
+        """Settings of the environment are taken over; all others are the checkpoint's own."""
+        inner = config.get("evaluation_config") or {}
+        merged = {**config, **inner} if isinstance(inner, Mapping) else dict(config)
+        merged.pop("evaluation_config", None)
+        for key, name in _KEYS.items():
+            if merged.get(key) is not None:
+                self.overrides.append(f"{name}={_word(merged[key])}")
+            merged.pop(key, None)
+        given = merged.pop("env_config", None) or {}
+        if not isinstance(given, Mapping):
+            raise RayfishError(
+                f"env_config in --config is {given!r}", 'write keys and values: {"env_config": {"size": 5}}'
+            )
+        self.overrides += _dotted("environment.env_config", given)
+        explore = merged.pop("explore", None)
+        self.explore = None if explore is None else bool(explore)
+        if merged:
+            listed = ", ".join(sorted(map(str, merged)))
+            self.notes.append(
+                f"--config: not used: {listed}; a checkpoint plays with its own settings, "
+                "of which env, env_config, horizon and explore can be changed"
+            )
+
+
+def require_algorithm(named: str | None, checkpoint: Any) -> None:
+    """`--run` must be what the checkpoint was trained with (`PPOTrainer` means PPO)."""
+    from rayfish.run.checkpoint import read_header
+
+    trained = read_header(checkpoint)["algo"]
+    if named is not None and named.upper().removesuffix("TRAINER") != str(trained).upper():
+        raise RayfishError(
+            f"{checkpoint} was trained with {trained}, not {named}", f"--run {trained}, or leave it out"
+        )
+
+
+def tell(notes: list[str]) -> None:
+    """Notes on the terminal, beside the results."""
+    for note in notes:
+        typer.echo(f"note: {note}", err=True)
+
+
+def parse_mapping(flag: str, text: str) -> Mapping[str, Any]:
+    """Keys and values written as JSON or YAML after a flag.
+
+    :raises RayfishError: the text cannot be read as such
+    """
+    import yaml
+    from omegaconf._utils import get_yaml_loader
+
+    example = f"""write it as {flag} '{{"env_config": {{"size": 5}}}}'"""
+    try:
+        found = yaml.load(text, Loader=get_yaml_loader())
+    except yaml.YAMLError as error:
+        problem = getattr(error, "problem", None) or "it does not end"
+        raise RayfishError(f"{flag} cannot be read as JSON or YAML: {problem}", example) from error
+    if not isinstance(found or {}, Mapping):
+        raise RayfishError(f"{flag} is {text!r}, which holds no keys and values", example)
+    return found or {}
+
+
+def _dotted(prefix: str, values: Mapping[str, Any]) -> list[str]:
+    """A setting per value, so that what the run had beside them stays."""
+    words = []
+    for key, value in values.items():
+        if not _PLAIN_KEY.fullmatch(str(key)):
+            raise RayfishError(
+                f"the key {key!r} in --config cannot be given on the command line",
+                "write it into the environment's own files, or rename it",
+            )
+        nested = isinstance(value, Mapping) and value
+        words += _dotted(f"{prefix}.{key}", value) if nested else [f"{prefix}.{key}={_word(value)}"]
+    return words
+
+
+def _word(value: Any) -> str:
+    """A value as the command line writes it."""
+    if isinstance(value, str):
+        escaped = re.sub(r"(\\*)'", r"\1\1\\'", value)
+        return f"'{escaped}'"
+    if isinstance(value, Mapping):
+        return "{" + ",".join(f"{key}:{_word(part)}" for key, part in value.items()) + "}"
+    if isinstance(value, list | tuple):
+        return "[" + ",".join(_word(part) for part in value) + "]"
+    return json.dumps(value)

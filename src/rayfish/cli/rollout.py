@@ -1,0 +1,149 @@
+"""`rayfish rollout`: episodes of a trained policy, kept step by step."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from rayfish.cli import old_flags
+from rayfish.cli.evaluate import Env, Episodes, Explore, Seed, Steps, Target, checkpoint_to_play, playing_bar
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from rayfish.run.rollout import Rollout
+
+_STOPPED = 130  # what shells expect of a program that was interrupted
+_OLD_FILES = (".pkl", ".pickle", ".p", ".db", ".shelve", ".json", ".parquet", ".csv", ".out")
+
+Words = Annotated[
+    list[str] | None,
+    typer.Argument(metavar="[KEY=VALUE]...", help="Settings changed for the rollout, env_config say."),
+]
+SaveInfo = Annotated[
+    bool, typer.Option("--save-info", help="Also keep the environment's info, as JSON text.")
+]
+Out = Annotated[
+    str | None, typer.Option(metavar="DIR", help="Folder to write, in place of the run's rollouts/.")
+]
+
+
+def rollout(
+    target: Target,
+    words: Words = None,
+    episodes: Episodes = None,
+    steps: Steps = None,
+    seed: Seed = 0,
+    explore: Explore = False,
+    save_info: SaveInfo = False,
+    out: Out = None,
+    env: Env = None,
+    run: old_flags.Algo = None,
+    config: old_flags.Config = None,
+    num_workers: old_flags.Workers = 0,
+    num_gpus: old_flags.Gpus = 0.0,
+    local_mode: old_flags.LocalMode = False,
+    render: old_flags.Render = False,
+    monitor: old_flags.Monitor = False,
+    video_dir: old_flags.VideoDir = None,
+    use_shelve: old_flags.Shelve = False,
+    track_progress: old_flags.Track = False,
+) -> None:
+    """Record episodes of a trained policy: every step to Parquet, with statistics of each episode.
+
+    [bold]rayfish rollout last --episodes 20[/bold]
+
+    Writes trajectories.parquet, episodes.parquet, episodes.csv and summary.json. Ctrl-C keeps the
+    episodes that were finished.
+    """
+    from rayfish.run.rollout import rollout as record
+
+    checkpoint = checkpoint_to_play(target, run, episodes, steps)
+    old = old_flags.OldFlags.read(
+        config=config,
+        num_workers=num_workers,
+        num_gpus=num_gpus,
+        render=render,
+        monitor=monitor,
+        video_dir=video_dir,
+        use_shelve=use_shelve,
+    )
+    folder = _folder(out, old.notes)
+    old_flags.tell(old.notes)
+    try:
+        with playing_bar("recording", episodes, steps) as progress:
+            found = record(
+                checkpoint,
+                *old.with_words(words, env),
+                episodes=episodes,
+                steps=steps,
+                seed=seed,
+                explore=explore or bool(old.explore),
+                save_info=save_info,
+                out=folder,
+                progress=progress,
+            )
+    except KeyboardInterrupt:
+        typer.echo("stopped before the first episode was over: nothing was written", err=True)
+        raise typer.Exit(_STOPPED) from None
+    _show(found)
+    raise typer.Exit(_STOPPED if found.stopped else 0)
+
+
+def _folder(out: str | None, notes: list[str]) -> str | None:
+    """`--out rollouts.pkl` of old scripts names the one file they wrote; now it is a folder."""
+    if out is None or Path(out).suffix.lower() not in _OLD_FILES:
+        return out
+    folder = str(Path(out).with_suffix(""))
+    notes.append(f"--out {out}: the files are written into the folder {folder}/, as Parquet, CSV and JSON")
+    return folder
+
+
+def _show(found: Rollout) -> None:
+    from rich.console import Console
+
+    from rayfish.metrics.text import counted
+
+    out = Console(highlight=False)
+    if found.stopped:
+        out.print(f"[yellow]stopped[/yellow]: {counted(found.episodes, 'finished episode')} kept")
+    out.print(
+        f"{counted(found.episodes, 'episode')}, {counted(found.steps, 'step')}, {found.seconds:.1f} s, "
+        f"{found.env}, seed {found.seed}" + (", exploring" if found.explore else ""),
+        markup=False,
+    )
+    out.print(_table(found.statistics))
+    _show_files(out, found)
+
+
+def _table(statistics: dict[str, dict[str, float]]) -> Any:
+    from rich.table import Table
+
+    from rayfish.metrics.text import number
+
+    table = Table(box=None, pad_edge=False)
+    table.add_column("")
+    for title in ("mean", "95 % interval", "std", "min", "max"):
+        table.add_column(title, justify="right")
+    for name, of in statistics.items():
+        interval = f"{number(of['ci_low'])} to {number(of['ci_high'])}"
+        others = (number(of[key]) for key in ("std", "min", "max"))
+        table.add_row(name, f"[bold]{number(of['mean'])}[/bold]", interval, *others)
+    return table
+
+
+def _show_files(out: Console, found: Rollout) -> None:
+    from rayfish.metrics.text import count, size
+
+    file = found.trajectories
+    rows = f"{count(found.rows)} rows, {size(file.stat().st_size)}"
+    lines = (
+        f"[dim]checkpoint[/dim] {found.checkpoint}",
+        f"[dim]written to[/dim] {found.folder}/",
+        f"  trajectories.parquet ({rows}), episodes.parquet, episodes.csv, summary.json",
+        f'[dim]read it[/dim]    pandas.read_parquet("{file}")',
+    )
+    for line in lines:
+        out.print(line, soft_wrap=True)

@@ -1,0 +1,76 @@
+"""Search spaces in old files: `grid_search` and its like become `tunables`; a single run takes one value."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+_KINDS = {
+    "grid_search": "grid",
+    "choice": "choice",
+    "uniform": "uniform",
+    "loguniform": "loguniform",
+    "quniform": "quniform",
+    "qloguniform": "qloguniform",
+    "randint": "randint",
+    "randn": "normal",
+    "normal": "normal",
+}
+_CODE = ("sample_from", "eval", "function", "lambda")
+
+
+@dataclass(frozen=True)
+class Search:
+    """One search space.
+
+    :param path: the keys that lead to it
+    :param kind: its type in `tunables`; "" when it is code, which is not run
+    :param values: the values to try, or the bounds
+    """
+
+    path: tuple[str, ...]
+    kind: str
+    values: list[Any]
+
+    @property
+    def choices(self) -> list[Any]:
+        """Values that a run could take: all of a list, one of a range."""
+        if self.kind in ("grid", "choice"):
+            return self.values
+        return [_middle(self.kind, self.values)]
+
+
+def find(value: Any, path: tuple[str, ...] = ()) -> Iterator[Search]:
+    """Every search space in a value, however deep."""
+    if not isinstance(value, Mapping):
+        return
+    if len(value) == 1:
+        word, inner = next(iter(value.items()))
+        if word in _KINDS and isinstance(inner, list) and inner:
+            yield Search(path, _KINDS[word], inner)
+            return
+        if word in _CODE and isinstance(inner, str):
+            yield Search(path, "", [inner])
+            return
+    for key, inner in value.items():
+        yield from find(inner, (*path, str(key)))
+
+
+def settled(value: Any, chosen: Mapping[tuple[str, ...], Any], path: tuple[str, ...] = ()) -> Any:
+    """The value with every search space replaced by the one chosen for it."""
+    if path in chosen:
+        return chosen[path]
+    if isinstance(value, Mapping):
+        return {key: settled(inner, chosen, (*path, str(key))) for key, inner in value.items()}
+    return value
+
+
+def _middle(kind: str, bounds: list[Any]) -> Any:
+    low, high = bounds[0], bounds[1] if len(bounds) > 1 else bounds[0]
+    if kind == "randint":
+        return low
+    if kind == "normal":
+        return low  # its mean
+    return math.sqrt(low * high) if "log" in kind else (low + high) / 2

@@ -1,0 +1,247 @@
+"""Recorded episodes of a trained policy: every step, the statistics of each episode, and a summary.
+
+    <run>/rollouts/<time>-<id>/
+      trajectories.parquet             one row per step and agent (see run/trajectories.py)
+      episodes.parquet  episodes.csv   one row per episode: return, length, how it ended, the env's figures
+      summary.json                     mean return with its interval, checkpoint, environment, versions
+
+The folder is made beside its place and renamed when it is whole. Whoever stops a rollout, and
+whatever ends it, the episodes that were finished are kept.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+from rayfish.errors import RayfishError, RunFailed
+from rayfish.files import atomic_write
+from rayfish.metrics.text import counted
+from rayfish.run import episodes_table, playing, provenance
+from rayfish.run.faults import explained
+from rayfish.run.playing import Game
+from rayfish.run.trajectories import Trajectories, writing_to
+
+FILES = ("trajectories.parquet", "episodes.parquet", "episodes.csv", "summary.json")
+_SUMMARY = "summary.json"
+
+
+@dataclass(frozen=True)
+class Rollout:
+    """What was recorded.
+
+    :param folder: where the files are
+    :param rows: rows of `trajectories.parquet`
+    :param stopped: whether fewer episodes were played than asked for
+    :param statistics: mean, ci_low, ci_high, std, min and max of `return`, `length`, each policy's
+        return (`return/<policy>`) and what the environment reports (`env/<name>`)
+    """
+
+    folder: str
+    checkpoint: str
+    env: str
+    seed: int
+    explore: bool
+    overrides: list[str]
+    episodes: int
+    steps: int
+    rows: int
+    stopped: bool
+    seconds: float
+    statistics: dict[str, dict[str, float]]
+    returns: list[float] = field(repr=False)
+    lengths: list[int] = field(repr=False)
+
+    @property
+    def return_mean(self) -> float:
+        """The mean return over all episodes."""
+        return self.statistics["return"]["mean"]
+
+    @property
+    def trajectories(self) -> Path:
+        """The file with every step, for `pandas.read_parquet`."""
+        return Path(self.folder) / FILES[0]
+
+
+def rollout(
+    run: str | Path,
+    *overrides: str,
+    episodes: int | None = None,
+    steps: int | None = None,
+    seed: int = 0,
+    explore: bool = False,
+    save_info: bool = False,
+    out: str | Path | None = None,
+    env: Any = None,
+    progress: Callable[[int, float], None] | None = None,
+) -> Rollout:
+    """Plays episodes with a run's best (else last) checkpoint, or with the checkpoint named, and keeps them.
+
+    Ctrl-C and SIGTERM end it after the step that is being taken; the result then says `stopped`.
+
+    :param run: a run (path, name, id, `last`) or a checkpoint folder
+    :param overrides: `key=value` changes of the experiment, such as `environment.env_config.wind=3`
+    :param episodes: how many episodes to play (20 when neither is given)
+    :param steps: play until this many steps are done; the last episode is finished
+    :param seed: episode `i` is reset with `seed + i`
+    :param explore: sample actions as in training, in place of the most likely ones
+    :param save_info: also keep what the environment says beside its observations, as JSON text
+    :param out: the folder to write, in place of a new one in the run's `rollouts/`
+    :param env: an environment class or creator, for runs that were trained on one given from Python
+    :param progress: called after each episode with how many are done and the last return
+    :raises KeyboardInterrupt: it was stopped before an episode was over: nothing is kept
+    """
+    game = playing.prepare(
+        run, overrides, verb="rollout", episodes=episodes, steps=steps, seed=seed, explore=explore, env=env
+    )
+    folder = _place(game, out)
+    with _Stop() as stop, _draft(folder) as draft:
+        recording = _Recording(game, draft, save_info=save_info)
+        fault: BaseException | None = None
+        try:
+            recording.play(stop, progress)
+        except (KeyboardInterrupt, RayfishError) as error:
+            if not recording.played:
+                raise
+            fault = error
+        found = recording.finish(folder, list(overrides), stopped=fault is not None)
+    if isinstance(fault, RayfishError):
+        kept = f"{counted(found.episodes, 'finished episode')} kept in {folder}"
+        raise RunFailed(f"{fault.what}; {kept}", fault.hint) from fault
+    return found
+
+
+class _Recording:
+    """One rollout while it is played, and its files.
+
+    :param draft: the folder to write into
+    """
+
+    def __init__(self, game: Game, draft: Path, *, save_info: bool) -> None:
+        self.game = game
+        self.draft = draft
+        self.played: list[dict[str, Any]] = []
+        self._save_info = save_info
+        self._trajectories: Trajectories | None = None
+        self._begun = time.perf_counter()
+
+    def play(self, stop: _Stop, progress: Callable[[int, float], None] | None) -> None:
+        """All episodes, each noted when it is over."""
+        game = self.game
+        about = {"checkpoint": str(game.checkpoint), "env": game.env_name, "seed": game.seed}
+        with explained(game.experiment), playing.opened(game) as env:
+            self._trajectories = Trajectories(
+                self.draft / FILES[0], env, game.agent, save_info=self._save_info, about=about
+            )
+            for played in playing.play(game, env, self._trajectories, stop.check):
+                self.played.append(episodes_table.row(played, save_info=self._save_info))
+                if progress is not None:
+                    progress(len(self.played), played.total)
+
+    def finish(self, folder: Path, overrides: list[str], *, stopped: bool) -> Rollout:
+        """Completes the files; `folder` is where they will be."""
+        game, columns = self.game, episodes_table.columns(self.played)
+        if self._trajectories is None:
+            raise RuntimeError("finish() comes after play()")
+        self._trajectories.close()
+        found = Rollout(
+            folder=str(folder),
+            checkpoint=str(game.checkpoint),
+            env=game.env_name,
+            seed=game.seed,
+            explore=game.explore,
+            overrides=overrides,
+            episodes=len(self.played),
+            steps=sum(columns["length"]),
+            rows=self._trajectories.rows,
+            stopped=stopped,
+            seconds=round(time.perf_counter() - self._begun, 3),
+            statistics=episodes_table.statistics(columns),
+            returns=columns["return"],
+            lengths=columns["length"],
+        )
+        with writing_to(self.draft):
+            episodes_table.write(self.draft, columns)
+            summary = asdict(found) | {"versions": provenance.versions()}
+            for listed in (
+                "folder",
+                "returns",
+                "lengths",
+            ):  # the folder may be moved; the rest is in episodes
+                del summary[listed]
+            atomic_write(self.draft / _SUMMARY, json.dumps(summary, indent=2) + "\n")
+        return found
+
+
+class _Stop:
+    """While entered, the first Ctrl-C or SIGTERM waits for the step being taken, a second does not."""
+
+    def __init__(self) -> None:
+        self.asked = False
+        self._previous: dict[int, Any] = {}
+
+    def __enter__(self) -> _Stop:
+        # Python delivers signals to the main thread only; elsewhere the caller keeps its own handling.
+        if threading.current_thread() is threading.main_thread():
+            for number in (signal.SIGINT, signal.SIGTERM):
+                self._previous[number] = signal.signal(number, self._handle)
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        for number, handler in self._previous.items():
+            signal.signal(number, handler)
+
+    def check(self) -> None:
+        """Ends the rollout here when that was asked for."""
+        if self.asked:
+            raise KeyboardInterrupt
+
+    def _handle(self, number: int, frame: FrameType | None) -> None:
+        if self.asked:
+            raise KeyboardInterrupt
+        self.asked = True
+
+
+def _place(game: Game, out: str | Path | None) -> Path:
+    """Where the files go; an earlier rollout there is never overwritten."""
+    if out is None:
+        return playing.place(game.checkpoint, "rollouts", "rollout")
+    folder = Path(out).expanduser()
+    if folder.exists() and not folder.is_dir():
+        raise RayfishError(f"{folder} is a file; a rollout is a folder of files", "name a folder with --out")
+    taken = [name for name in FILES if (folder / name).exists()]
+    if taken:
+        raise RayfishError(
+            f"{folder} holds a rollout already ({', '.join(taken)})",
+            "name another folder, or remove that one",
+        )
+    return folder
+
+
+@contextmanager
+def _draft(folder: Path) -> Iterator[Path]:
+    """A hidden folder beside `folder` that becomes it, or part of it, when all went well."""
+    draft = folder.parent / f".writing-{folder.name}"
+    with writing_to(folder):
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        shutil.rmtree(draft, ignore_errors=True)
+        draft.mkdir()
+    try:
+        yield draft
+        with writing_to(folder):
+            if folder.exists():
+                for name in FILES:
+                    (draft / name).replace(folder / name)
+            else:
+                draft.rename(folder)
+    finally:
+        shutil.rmtree(draft, ignore_errors=True)

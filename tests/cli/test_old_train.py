@@ -1,0 +1,133 @@
+"""`rllib train`'s words after `rayfish train`, and `rayfish config migrate`, as people type them."""
+
+from __future__ import annotations
+
+import pytest
+import yaml
+
+from rayfish.cli.main import main
+from rayfish.cli.old_train import take
+from rayfish.errors import RayfishError
+from rayfish.experiment.old.translate import translate
+
+OLD = """# A tuned example.
+cartpole-ppo:
+    env: CartPole-v0  # 200 steps long
+    run: PPO
+    stop:
+        # Solved.
+        episode_reward_mean: 150
+        timesteps_total: 1e5
+    config:
+        # Works for both torch and tf.
+        framework: tf
+        lr: {grid_search: [0.001, 0.0001]}
+        num_workers: 32     # a large machine
+        num_gpus: 4
+        simple_optimizer: true
+        model:
+            # One layer is enough: "#" in text is no comment.
+            fcnet_hiddens: [32]
+cartpole-a2c:
+    env: CartPole-v0
+    run: A2C
+    config: {lr: 0.001}
+"""
+
+
+def run(*words):
+    with pytest.raises(SystemExit) as ended:
+        main(list(words))
+    return ended.value.code or 0
+
+
+@pytest.fixture
+def old(workdir):
+    (workdir / "old.yaml").write_text(OLD)
+    return workdir
+
+
+def test_migrate_writes_a_file_for_each_experiment_and_tells_every_keys_fate(old, capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "140")
+    assert run("config", "migrate", "old.yaml") == 1, "A2C is to decide"
+    said = capsys.readouterr().out
+    for word in ("Translated", "Changed in meaning", "Dropped", "To decide", "num_env_runners", "--closest"):
+        assert word in said, word
+    text = (old / "migrated/cartpole-ppo.yaml").read_text()
+    values = yaml.safe_load(text)
+    assert values["algo"]["name"] == "PPO"
+    assert values["tunables"]["training"]["lr"] == {"type": "grid", "values": [0.001, 0.0001]}
+    assert values["stop_conditions"] == {"episode_reward_mean": 150, "timesteps_total": 100_000}
+    for comment in ("# 200 steps long", "# Solved.", "# a large machine", "# Works for both", "# One layer"):
+        assert comment in text, comment
+    assert "simple_optimizer: true  (" in text, "what is left out is said in the file too"
+    a2c = (old / "migrated/cartpole-a2c.yaml").read_text()
+    assert yaml.safe_load(a2c)["algo"]["name"] == "???", "it must not train something else by accident"
+
+
+def test_closest_settles_what_is_to_decide(old, capsys):
+    assert run("config", "migrate", "old.yaml", "--out", "new", "--closest") == 0
+    assert yaml.safe_load((old / "new/cartpole-a2c.yaml").read_text())["algo"]["name"] == "PPO"
+
+
+def test_a_file_of_today_is_not_migrated(old, capsys):
+    (old / "today.yaml").write_text("environment: {env: CartPole-v1}\n")
+    assert run("config", "migrate", "today.yaml") == 1
+    assert "is no old RLlib file" in capsys.readouterr().err
+
+
+def test_one_of_several_experiments_is_named_after_the_file(old, capsys):
+    assert run("config", "show", "-f", "old.yaml") == 2
+    assert "name one: old.yaml:cartpole-ppo" in capsys.readouterr().err
+    assert run("config", "show", "-f", "old.yaml:cartpole-ppo", "--yaml") == 0
+    assert "num_env_runners: 32" in capsys.readouterr().out
+
+
+def test_an_old_file_is_shrunk_to_the_machine_in_one_line(old, capsys, ray_session):
+    words = ("training.train_batch_size_per_learner=100", "training.minibatch_size=50")
+    code = run(
+        "train", "-f", "old.yaml:cartpole-ppo", *words, "stop_conditions.training_iteration=1", "--plain"
+    )
+    said = capsys.readouterr().out
+    assert code == 0, said
+    (line,) = [line for line in said.splitlines() if line.startswith("shrunk to what there is")]
+    assert "rollouts.num_env_runners 32 -> " in line
+    assert "resources.num_gpus 4 -> 0" in line
+    assert "training.lr has a search space" in said
+
+
+def test_the_flags_of_rllib_train_describe_an_experiment():
+    words = ["--run", "PPO", "--env=CartPole-v1", "--stop", '{"training_iteration": 5}', "--torch"]
+    rest, line = take([*words, "--config", '{"lr": 1e-4, "num_workers": 1}', "--checkpoint-freq", "2", "-v"])
+    assert rest == ["--checkpoint-freq", "2"], "today's flags stay on the line"
+    found = translate(line.experiment())
+    assert found.fate != "refused"
+    assert found.config["algo"]["name"] == "PPO"
+    assert found.config["environment"]["env"] == "CartPole-v1"
+    assert found.config["training"]["lr"] == 1e-4
+    assert found.config["stop_conditions"] == {"training_iteration": 5}
+
+
+def test_ray_2s_train_file_means_the_file():
+    assert take(["file", "x.yaml"])[0] == ["x.yaml"]
+    assert take(["--ray-address", "host:6379"])[0] == ["--on", "host:6379"]
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--env", "CartPole-v1"], "without an algorithm"),
+        (["--run"], "--run needs a value"),
+        (["--run", "PPO", "--config", "{lr: "], "cannot be read as JSON or YAML"),
+        (["--run", "PPO", "--config", "[1]"], "holds no keys and values"),
+        (["--run", "PPO", "--num-samples", "many"], "takes a whole number"),
+    ],
+)
+def test_flags_that_say_nothing_sensible_get_a_sentence(words, said):
+    with pytest.raises(RayfishError, match=said):
+        take(words)[1].experiment()
+
+
+def test_flags_beside_a_file_change_it_or_are_refused(old, capsys):
+    assert run("train", "-f", "old.yaml", "--stop", '{"training_iteration": 1}') == 1
+    assert "describes another" in capsys.readouterr().err
