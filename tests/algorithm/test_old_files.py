@@ -291,7 +291,8 @@ CASES: dict[str, tuple[str, Any, dict[str, Any]]] = {
             entropy_coeff=0.01, lr=[[0, 0.0005], [20000, 0.0001]],
         )
         .env_runners(rollout_fragment_length=50)
-        .learners(num_aggregator_actors_per_learner=1),
+        .learners(num_aggregator_actors_per_learner=1)
+        .reporting(min_sample_timesteps_per_iteration=500),  # an iteration without a step is none
         {},
     ),
     "cartpole-appo": (
@@ -314,7 +315,8 @@ CASES: dict[str, tuple[str, Any, dict[str, Any]]] = {
         .training(
             vtrace=True, use_kl_loss=True, kl_coeff=1.0, clip_param=0.4, lambda_=0.98, tau=0.5, grad_clip=30.0
         )
-        .reporting(min_time_s_per_iteration=5),
+        .training(use_circular_buffer=False)  # which APPO of the time had not got
+        .reporting(min_time_s_per_iteration=5, min_sample_timesteps_per_iteration=500),
         {"fcnet_hiddens": [32]},
     ),
     "cartpole-bc": (

@@ -23,7 +23,7 @@ BOX = spaces.Box(-1, 1, (2,), np.float32)
     [
         ({"fcnet_hidens": [1]}, "did you mean fcnet_hiddens"),
         ({"use_attention": True}, "set use_lstm"),
-        ({"lstm_use_prev_action": True}, "nothing reads it"),
+        ({"lstm_use_prev_action": True}, "observe_last_action"),
         ({"fcnet_hiddens": 256}, "list of whole numbers"),
         ({"fcnet_hiddens": [64, 0]}, "list of whole numbers"),
         ({"fcnet_activation": "reul"}, "did you mean relu"),

@@ -52,22 +52,22 @@ OLD_FILES = {
             framework: torch
             horizon: 200
             soft_horizon: false
-            Q_model: {fcnet_activation: relu, fcnet_hiddens: [256, 256]}
-            policy_model: {fcnet_activation: relu, fcnet_hiddens: [256, 256]}
+            Q_model: {fcnet_activation: relu, fcnet_hiddens: [128, 128]}
+            policy_model: {fcnet_activation: relu, fcnet_hiddens: [128, 128]}
             tau: 0.005
             target_entropy: auto
             no_done_at_end: true
             n_step: 1
             rollout_fragment_length: 1
-            prioritized_replay: true
-            train_batch_size: 256
+            prioritized_replay: false
+            train_batch_size: 64
             target_network_update_freq: 1
-            timesteps_per_iteration: 1000
+            timesteps_per_iteration: 500
             learning_starts: 256
             optimization:
-                actor_learning_rate: 0.0003
-                critic_learning_rate: 0.0003
-                entropy_learning_rate: 0.0003
+                actor_learning_rate: 0.001
+                critic_learning_rate: 0.001
+                entropy_learning_rate: 0.001
             num_workers: 0
             num_gpus: 0
             metrics_smoothing_episodes: 5

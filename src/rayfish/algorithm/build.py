@@ -84,6 +84,7 @@ _OWN = {
     "callbacks": {"callbacks_class"},
     "debugging": {"deterministic", "log_sys_usage", "log_level"},
     "resources": {"num_gpus"},
+    "offline_data": {"actions_in_input_normalized"},
     "framework": {"framework"},
 }
 
@@ -132,9 +133,10 @@ def build_config(
         named = experiment.get("offline_data.input_") or []
         recorded = old_files([named] if isinstance(named, str) else named)
         if recorded:
-            config.offline_data(
-                input_=[converted(recorded)], input_read_episodes=True, input_read_batch_size=1
-            )
+            as_they_are = experiment.get("offline_data.actions_in_input_normalized")
+            scaled = None if as_they_are or not config.normalize_actions else config.action_space
+            folder = converted(recorded, scaled)
+            config.offline_data(input_=[folder], input_read_episodes=True, input_read_batch_size=1)
     config.debugging(log_sys_usage=False, log_level=_rllib_level(experiment))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")

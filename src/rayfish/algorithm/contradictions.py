@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from rayfish.algorithm.signatures import default_of, keys_for
 from rayfish.errors import Problem, did_you_mean
-from rayfish.experiment.sections import OFFLINE
+from rayfish.experiment.old.results import todays_metric
+from rayfish.experiment.sections import OFFLINE, SEVERAL_NETWORKS
 
 if TYPE_CHECKING:
     from rayfish.experiment import Experiment
@@ -21,13 +22,18 @@ INEXACT = {
 }
 """Algorithms that never repeat bit for bit, and why."""
 
-SEVERAL_OPTIMISERS = ("SAC", "TQC", "CQL", "IQL", "DreamerV3")
-_OPTIMISER_KEYS = {
-    "adam": ("epsilon", "weight_decay"),
-    "adamw": ("epsilon", "weight_decay"),
-    "rmsprop": ("epsilon", "decay", "momentum", "weight_decay"),
-    "sgd": ("momentum", "weight_decay"),
+OPTIMISERS = {
+    "adam": {"epsilon": "eps", "weight_decay": "weight_decay"},
+    "adamw": {"epsilon": "eps", "weight_decay": "weight_decay"},
+    "rmsprop": {
+        "epsilon": "eps",
+        "decay": "alpha",
+        "momentum": "momentum",
+        "weight_decay": "weight_decay",
+    },
+    "sgd": {"momentum": "momentum", "weight_decay": "weight_decay"},
 }
+"""Types of `training.optimizer` -> the settings of each, with torch's names for them."""
 
 BUFFERS = ("EpisodeReplayBuffer", "PrioritizedEpisodeReplayBuffer")
 
@@ -149,6 +155,7 @@ def _fragments(experiment: Experiment, algo: str) -> Iterator[Problem]:
 def _evaluation(experiment: Experiment, _: str) -> Iterator[Problem]:
     get = experiment.section("evaluation").get
     if not get("evaluation_interval"):
+        yield from _unmeasured(experiment)
         return
     duration, parallel = get("evaluation_duration", 10), get("evaluation_parallel_to_training")
     key = "evaluation.evaluation_duration"
@@ -166,6 +173,15 @@ def _evaluation(experiment: Experiment, _: str) -> Iterator[Problem]:
         key = "evaluation.evaluation_parallel_to_training"
         what = "evaluation in parallel needs runners of its own, and evaluation_num_env_runners is 0"
         yield Problem(key, what, "set evaluation.evaluation_num_env_runners=1", experiment.origin(key))
+
+
+def _unmeasured(experiment: Experiment) -> Iterator[Problem]:
+    """Stop conditions on evaluations that never happen."""
+    for key, limit in experiment.section("stop_conditions").items():
+        if limit is not None and str(todays_metric(str(key)) or key).startswith("eval/"):
+            what = "never fires: nothing is evaluated (evaluation.evaluation_interval is null)"
+            dotted = f"stop_conditions.{key}"
+            yield Problem(dotted, what, "set evaluation.evaluation_interval=1", experiment.origin(dotted))
 
 
 def _learning_rate(experiment: Experiment, algo: str) -> Iterator[Problem]:
@@ -198,18 +214,18 @@ def _optimizer(experiment: Experiment, algo: str) -> Iterator[Problem]:
     settings, key = experiment.get("training.optimizer"), "training.optimizer"
     if not isinstance(settings, dict) or not settings:
         return
-    if algo in SEVERAL_OPTIMISERS:
+    if algo in SEVERAL_NETWORKS:
         what = f"{algo} has an optimiser for each of its networks, which stay RLlib's own"
         yield Problem(key, what, f"remove it (~{key})", experiment.origin(f"{key}.type"))
         return
-    yield from _only(experiment, key, ("type", *_OPTIMISER_KEYS["rmsprop"]))
+    yield from _only(experiment, key, ("type", *OPTIMISERS["rmsprop"]))
     kind = settings.get("type") or "adam"
-    if kind not in _OPTIMISER_KEYS:
-        what = f"is {kind!r}, which is not one of {', '.join(_OPTIMISER_KEYS)}"
+    if kind not in OPTIMISERS:
+        what = f"is {kind!r}, which is not one of {', '.join(OPTIMISERS)}"
         yield Problem(f"{key}.type", what, f"set {key}.type=adam", experiment.origin(f"{key}.type"))
         return
     for word in settings:
-        if word != "type" and word not in _OPTIMISER_KEYS[kind] and word in _OPTIMISER_KEYS["rmsprop"]:
+        if word != "type" and word not in OPTIMISERS[kind] and word in OPTIMISERS["rmsprop"]:
             hint = f"remove it, or set {key}.type=rmsprop"
             yield Problem(f"{key}.{word}", f"{kind} has no {word}", hint, experiment.origin(f"{key}.{word}"))
 

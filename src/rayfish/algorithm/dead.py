@@ -50,7 +50,6 @@ DEAD_KEYS: dict[str, str] = {
     "evaluation.ope_split_batch_by_episode": _OLD_STACK,
     "evaluation.broadcast_offline_eval_runner_states": "nothing reads it; remove it",
     "offline_data.shuffle_buffer_size": _OLD_STACK,
-    "offline_data.actions_in_input_normalized": _OLD_STACK,
     "offline_data.input_config": _OLD_STACK,
     "offline_data.output_config": _OLD_STACK,
     "offline_data.output_max_file_size": "use offline_data.output_max_rows_per_file",

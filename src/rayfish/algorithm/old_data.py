@@ -15,6 +15,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import gymnasium as gym
 import numpy as np
 
 from rayfish.errors import RayfishError
@@ -37,18 +38,21 @@ def old_files(paths: Sequence[str]) -> list[Path]:
     return found
 
 
-def converted(files: Sequence[Path]) -> str:
+def converted(files: Sequence[Path], actions: gym.Space | None = None) -> str:
     """The folder of Parquet files with the episodes of old recordings; made once per state of the files.
 
+    :param actions: the space of recorded Box actions, which are scaled from its bounds to -1..1 as old
+        RLlib did when it read them; None takes them as they are
     :raises RayfishError: a file cannot be read as a recording of old RLlib
     """
     import platformdirs
 
-    stamp = "".join(f"{file.resolve()}{file.stat().st_size}{file.stat().st_mtime_ns}" for file in files)
+    states = [(file.resolve(), file.stat()) for file in files]
+    stamp = str(actions) + "".join(f"{path}{state.st_size}{state.st_mtime_ns}" for path, state in states)
     name = hashlib.sha256(stamp.encode()).hexdigest()[:16]
     folder = Path(platformdirs.user_cache_dir("rayfish")) / _FOLDER / name
     if not folder.is_dir():
-        _write(list(_episodes(files)), folder, files)
+        _write(list(_episodes(files, actions)), folder, files)
     return str(folder)
 
 
@@ -69,16 +73,27 @@ def _write(episodes: list[Any], folder: Path, files: Sequence[Path]) -> None:
     beside.rename(folder)
 
 
-def _episodes(files: Sequence[Path]) -> Iterator[Any]:
+def _episodes(files: Sequence[Path], actions: gym.Space | None) -> Iterator[Any]:
     """Whole episodes in the order they were begun; one without an end is cut off where the recording is."""
     running: dict[Any, list[dict[str, np.ndarray]]] = {}
-    for batch in _batches(files):
-        for identity, part in _fragments(batch):
-            running.setdefault(identity, []).append(part)
-            if part["terminateds"][-1] or part["truncateds"][-1]:
-                yield _episode(running.pop(identity))
+    for file in files:
+        for batch in _batches(file):
+            batch["actions"] = _scaled(batch["actions"], actions)
+            for identity, part in _fragments(batch):
+                running.setdefault(identity, []).append(part)
+                if part["terminateds"][-1] or part["truncateds"][-1]:
+                    yield _episode(running.pop(identity))
+        if None in running:  # without an id, the next file's steps belong to another episode
+            yield _episode(running.pop(None))
     for parts in running.values():
         yield _episode(parts)
+
+
+def _scaled(actions: np.ndarray, space: gym.Space | None) -> np.ndarray:
+    """Actions between the bounds of a Box space as the policy gives them: between -1 and 1."""
+    if not isinstance(space, gym.spaces.Box) or not space.is_bounded():
+        return actions
+    return ((actions - space.low) / (space.high - space.low) * 2.0 - 1.0).astype(np.float32)
 
 
 def _episode(parts: list[dict[str, np.ndarray]]) -> Any:
@@ -111,19 +126,21 @@ def _fragments(batch: dict[str, np.ndarray]) -> Iterator[tuple[Any, dict[str, np
         yield (None if ids is None else ids[start].item()), part
 
 
-def _batches(files: Sequence[Path]) -> Iterator[dict[str, np.ndarray]]:
-    for file in files:
-        for number, line in _lines(file):
-            try:
-                record = json.loads(line)
-                policies = record.get("policy_batches") or {"": record}
-                for columns in policies.values():
-                    yield _columns(columns)
-            except (ValueError, KeyError, TypeError, AttributeError) as error:
-                raise RayfishError(
-                    f"{file}, line {number}, is no SampleBatch of RLlib: {type(error).__name__}: {error}",
-                    "name JSON files that RLlib's `output` wrote, or Parquet files of episodes",
-                ) from error
+def _batches(file: Path) -> Iterator[dict[str, np.ndarray]]:
+    for number, line in _lines(file):
+        try:
+            record = json.loads(line)
+            policies = record.get("policy_batches") or {"": record}
+            if len(policies) > 1:
+                raise ValueError(f"it holds {len(policies)} policies, and only one can be learnt from")
+            columns = _columns(next(iter(policies.values())))
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise RayfishError(
+                f"{file}, line {number}, is no SampleBatch of RLlib: {type(error).__name__}: {error}",
+                "name JSON files that RLlib's `output` wrote, or Parquet files of episodes",
+            ) from error
+        if len(columns["rewards"]):
+            yield columns
 
 
 def _lines(file: Path) -> Iterator[tuple[int, str]]:
@@ -146,6 +163,9 @@ def _columns(record: dict[str, Any]) -> dict[str, np.ndarray]:
     ended = known.pop("dones", np.zeros(count, bool))
     known.setdefault("terminateds", ended)
     known.setdefault("truncateds", np.zeros(count, bool))
+    lengths = {key: len(value) for key, value in known.items()}
+    if len(set(lengths.values())) > 1:
+        raise ValueError(f"its columns differ in length: {lengths}")
     if "new_obs" not in known:
         known["new_obs"] = np.concatenate([known["obs"][1:], known["obs"][-1:]])
     return known

@@ -7,20 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from rayfish.algorithm.contradictions import OPTIMISERS
+
 if TYPE_CHECKING:
     from ray.rllib.algorithms.algorithm_config import AlgorithmConfig
 
-_ARGUMENTS = {
-    "adam": {"epsilon": "eps", "weight_decay": "weight_decay"},
-    "adamw": {"epsilon": "eps", "weight_decay": "weight_decay"},
-    "rmsprop": {
-        "epsilon": "eps",
-        "decay": "alpha",
-        "momentum": "momentum",
-        "weight_decay": "weight_decay",
-    },
-    "sgd": {"momentum": "momentum", "weight_decay": "weight_decay"},
-}
 _CLASSES = {
     "adam": torch.optim.Adam,
     "adamw": torch.optim.AdamW,
@@ -36,7 +27,7 @@ def set_optimizer(config: AlgorithmConfig, settings: Mapping[str, Any]) -> None:
 
 def _learner(base: type, settings: dict[str, Any]) -> type:
     kind = settings.get("type") or "adam"
-    names = _ARGUMENTS[kind]
+    names = OPTIMISERS[kind]
     arguments = {names[key]: value for key, value in settings.items() if key in names and value is not None}
 
     def configure_optimizers_for_module(self: Any, module_id: str, config: Any = None) -> None:
@@ -48,4 +39,9 @@ def _learner(base: type, settings: dict[str, Any]) -> type:
         )
 
     # Named and placed as its base, so that messages and checkpoints speak of the same learner.
-    return type(base.__name__, (base,), {"configure_optimizers_for_module": configure_optimizers_for_module})
+    own = {
+        "configure_optimizers_for_module": configure_optimizers_for_module,
+        "__module__": base.__module__,
+        "__qualname__": base.__qualname__,
+    }
+    return type(base.__name__, (base,), own)

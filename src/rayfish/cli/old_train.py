@@ -42,7 +42,6 @@ _SAID = {
 _VALUED = {
     "--ray-num-nodes": "this machine is one node; a cluster is given by --on ADDRESS",
     "--ray-num-local-schedulers": "Ray has none any more",
-    "--redis-address": "",
     "--ray-redis-max-memory": "Ray has no Redis any more",
     "--redis-max-memory": "Ray has no Redis any more",
     "--ray-memory": "Ray hands out memory by itself",
@@ -88,6 +87,8 @@ class OldLine:
                 f"{file} is an experiment, and {_flags(other)} describes another",
                 "write changes as settings: stop_conditions.training_iteration=5, training.lr=0.001",
             )
+        aside = {key: value for key, value in self.values.items() if key in harmless}
+        self.notes += [f"{_flags(aside)} left aside: {file} says it itself"] if aside else []
         return [f"{today}={self.values[key]}" for key, today in simple.items() if key in self.values]
 
 

@@ -94,9 +94,9 @@ def train(
 
     name, overrides = split_words(words or [])
     name = chosen(file, name)
-    old = _old_line(context.obj, name, resume)
     overrides = _from_flags(local_dir, checkpoint_freq, checkpoint_at_end, local_mode) + overrides
     overrides = (context.obj.overrides(name) if name and context.obj else []) + overrides
+    old = _old_line(context.obj, name, resume)
     options = RayOptions(address, ray_num_cpus, ray_num_gpus, ray_object_store_memory, temp_dir)
     common = {"fit": fit, "plain": plain or None, "command": shlex.join(["rayfish", *sys.argv[1:]])}
     if resume is not None:

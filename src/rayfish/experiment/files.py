@@ -152,6 +152,45 @@ def read_marked(path: Path) -> tuple[dict[str, Any], dict[str, int]]:
     return value, lines
 
 
+@dataclass(frozen=True)
+class Read:
+    """A YAML file as PyYAML always read it: of a key that is written twice the last one counts.
+
+    :param twice: the dotted keys that are
+    """
+
+    values: Any
+    lines: dict[str, int]
+    twice: list[str]
+
+
+def read_lenient(path: Path) -> Read | None:
+    """One YAML file, as forgiving as PyYAML is; None where even that cannot read it."""
+    import yaml
+    from omegaconf._utils import get_yaml_loader
+
+    strict: Any = get_yaml_loader()
+
+    class Loader(strict):  # type: ignore[misc]
+        """OmegaConf's numbers (1e-3 is one), without its check for keys that are written twice."""
+
+        def construct_mapping(self, node: Any, deep: bool = False) -> Any:
+            """As PyYAML does it."""
+            return yaml.SafeLoader.construct_mapping(self, node, deep=deep)
+
+    try:
+        loader = Loader(_text_of(path))
+        node = loader.get_single_node()
+        twice: list[str] = []
+        _collect_lines(node, "", {}, twice)  # before anchors are merged in, which may be overridden
+        values = loader.construct_document(node) if node is not None else {}
+    except (yaml.YAMLError, TypeError, ValueError):
+        return None  # what is wrong with it, reading it as a file of today tells
+    lines: dict[str, int] = {}
+    _collect_lines(node, "", lines)
+    return Read(values, lines, twice)
+
+
 def key_lines(text: str) -> dict[str, int]:
     """Dotted key -> its line in a YAML text, from 1."""
     import yaml
@@ -228,13 +267,18 @@ def _looks_like_conf(folder: Path) -> bool:
     return any((folder / name).is_dir() for name in ("experiment", "environment", "training", "rollouts"))
 
 
-def _collect_lines(node: Any, prefix: str, lines: dict[str, int]) -> None:
+def _collect_lines(node: Any, prefix: str, lines: dict[str, int], twice: list[str] | None = None) -> None:
+    """Dotted key -> line, of every key below a node; `twice` gets the keys that are there already."""
     from yaml import MappingNode
 
+    seen = set()
     for key_node, value_node in node.value if isinstance(node, MappingNode) else ():
         dotted = f"{prefix}.{key_node.value}" if prefix else str(key_node.value)
+        if twice is not None and dotted in seen and key_node.value != "<<":
+            twice.append(dotted)
+        seen.add(dotted)
         lines[dotted] = key_node.start_mark.line + 1
-        _collect_lines(value_node, dotted, lines)
+        _collect_lines(value_node, dotted, lines, twice)
 
 
 def _lay(composed: Composed, path: Path, package: str) -> None:

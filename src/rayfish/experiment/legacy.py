@@ -121,8 +121,8 @@ _RENAMED: dict[str, str] = {
 GONE_KEYS: dict[str, str] = {
     "soft_horizon": "episodes end at the horizon; remove it",
     "no_done_at_end": "Gymnasium tells truncated from terminated; remove it",
-    "record_env": "record a trained policy with `rayfish rollout --video`; remove it",
-    "monitor": "record a trained policy with `rayfish rollout --video`; remove it",
+    "record_env": "record a trained policy with `rayfish rollout`; remove it",
+    "monitor": "record a trained policy with `rayfish rollout`; remove it",
     "sample_async": "use rollouts.num_env_runners for parallel sampling; remove it",
     "synchronize_filters": "rollouts.observation_filter is always synchronised; remove it",
     "synchronize_filter": "rollouts.observation_filter is always synchronised; remove it",

@@ -8,7 +8,7 @@ from rayfish.errors import RayfishError
 from rayfish.experiment.compose import preset_file
 from rayfish.experiment.files import show
 from rayfish.experiment.old.form import read_old
-from rayfish.experiment.old.migrate import as_today, file_name
+from rayfish.experiment.old.migrate import WRITTEN, as_today, file_name
 from rayfish.experiment.old.translate import Translation, translate
 from rayfish.files import atomic_write
 
@@ -29,13 +29,15 @@ def migrate(name: str, out: Path | None = None, *, closest: bool = False) -> lis
             f"if it is an experiment of today, train it: rayfish train -f {show(file)}",
         )
     text, folder = file.read_text(encoding="utf-8"), out or file.parent / FOLDER
-    found = []
+    found: list[tuple[Translation, Path]] = []
     for old in experiments:
         translation = translate(old, closest=closest)
-        path = folder / file_name(translation)
-        if path.resolve() == file:
-            raise RayfishError(f"{show(path)} would be written over itself", "name another folder: --out DIR")
-        found.append((translation, path))
+        name = file_name(translation, {path.name for _, path in found})
+        found.append((translation, folder / name))
+    for _, path in found:
+        if path.exists() and WRITTEN not in path.read_text(encoding="utf-8", errors="replace"):
+            what = f"{show(path)} is there already, and was not written by this command"
+            raise RayfishError(what, "name another folder: --out DIR")
     for translation, path in found:
         _write(path, as_today(translation, text, closest))
     return found

@@ -28,6 +28,9 @@ OFFLINE = ("BC", "MARWIL", "CQL", "IQL")
 """Those that learn from recorded data."""
 
 
+SEVERAL_NETWORKS = ("SAC", "TQC", "CQL", "IQL", "DreamerV3")
+"""Those with a learning rate and an optimiser for each of their networks."""
+
 PER_POLICY = (
     "model",
     "lr",
@@ -333,8 +336,13 @@ _RLLIB: dict[str, Section] = {
         "offline_data",
         own={
             "input_": Field(
-                "str | list", "sampler", "Where recorded episodes lie: a path or a list of paths."
-            )
+                "str | list",
+                "sampler",
+                "Where recorded episodes lie: a path or a list of paths. Old RLlib's JSON is read too.",
+            ),
+            "actions_in_input_normalized": Field(
+                "bool", False, "Files of old RLlib: their actions are between -1 and 1 already."
+            ),
         },
     ),
     "reporting": Section("How much work one training iteration is.", "reporting"),

@@ -352,6 +352,8 @@ def _offline_problems(experiment: Experiment) -> list[Problem]:
         if name in OFFLINE and local and not Path(place).expanduser().exists():
             what = f"there is no file or folder {place} (looked in {Path.cwd()})"
             hint = "correct the path, or record episodes first with offline_data.output"
+            if "tests/data/" in place:
+                hint = "it is data of Ray's source tree (rllib/tests/data), which its package lacks: " + hint
             problems.append(Problem("offline_data.input_", what, hint))
     updates = experiment.get("offline_data.dataset_num_iters_per_learner")
     if name == "CQL" and updates == 1:

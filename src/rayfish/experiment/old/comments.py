@@ -15,16 +15,22 @@ class Comments:
     beside: str = ""
 
 
-def comments_of(text: str, lines: Mapping[str, int]) -> dict[str, Comments]:
-    """Dotted key -> its comments.
+def comments_of(text: str, lines: Mapping[str, int]) -> tuple[dict[str, Comments], list[str]]:
+    """Dotted key -> its comments; and those that stand by no key (inside a list, at the end).
 
-    :param lines: dotted key -> the line (from 1) it is written on
+    :param lines: dotted key -> the line (from 1) it is written on; "" is that of what holds the keys
     """
     found = _by_line(text)
     keys = {line: key for key, line in sorted(lines.items(), key=lambda item: len(item[0]), reverse=True)}
+    start = lines.get("", 0)
     result: dict[str, Comments] = {}
     waiting: list[str] = []
+    loose: list[str] = []
     for number, line in enumerate(text.splitlines(), 1):
+        if start and number > start and line[:1].strip():
+            break  # what follows belongs to the next of several
+        if number < start and line[:1].isspace():
+            continue  # of the one before
         comment = found.get(number, "")
         if comment and line.strip().startswith("#"):
             waiting.append(comment)
@@ -32,7 +38,10 @@ def comments_of(text: str, lines: Mapping[str, int]) -> dict[str, Comments]:
             if comment or waiting:
                 result[keys[number]] = Comments(waiting, comment)
             waiting = []
-    return result
+        elif line.strip():
+            loose += [*waiting, *filter(None, [comment])] if number > start else []
+            waiting = []
+    return result, loose + waiting
 
 
 def _by_line(text: str) -> dict[int, str]:

@@ -28,15 +28,17 @@ _GYM_NOTICE = (
 )
 
 _SELF_PLAY = "ray.rllib.examples.multi_agent_and_self_play"
-_PACKAGES = (OLD_EXAMPLES, "ray.rllib.env.apis", _SELF_PLAY)
+_PACKAGES = (OLD_EXAMPLES, "ray.rllib.env.apis", "ray.rllib.agents", _SELF_PLAY)
 _FROM: dict[str, str] = {
     "ray.rllib.env.apis.task_settable_env": _TASKS,
     "ray.rllib.env.task_settable_env": _TASKS,
     "ray.rllib.env.meta_env": _TASKS,
+    "ray.rllib.agents.callbacks": "ray.rllib.callbacks.callbacks",
     f"{_SELF_PLAY}.policy_mapping_fn": "rayfish.envs.old_examples.policy_mapping_fn",
     **{f"{OLD_EXAMPLES}.{name}": place for name, place in MOVED.items()},
 }
 _ALSO = {
+    "ray.rllib.agents.callbacks": {"DefaultCallbacks": "ray.rllib.callbacks.callbacks:RLlibCallback"},
     "ray.rllib.env.meta_env": {"MetaEnv": f"{_TASKS}:TaskSettableEnv"},
     "gym.utils": {"seeding": "rayfish.envs.old_gym_seeding"},
 }
@@ -50,7 +52,11 @@ _PARTS_OF_GYM = {
     "gym.envs.registration": "gymnasium.envs.registration",
     "gym.envs.classic_control": "gymnasium.envs.classic_control",
     "gym.envs.toy_text": "gymnasium.envs.toy_text",
+    "gym.envs.box2d": "gymnasium.envs.box2d",
+    "gym.envs.mujoco": "gymnasium.envs.mujoco",
     "gym.utils": "gymnasium.utils",
+    "gym.utils.ezpickle": "gymnasium.utils.ezpickle",
+    "gym.vector": "gymnasium.vector",
     "gym.utils.seeding": "rayfish.envs.old_gym_seeding",
 }
 

@@ -56,7 +56,7 @@ def model(value: Any, context: Context) -> list[Outcome]:
     if not isinstance(value, Mapping):
         return [ignored("empty")] if not value else [refused("write keys and values: model: {...}")]
     found = [outcome for key, inner in value.items() for outcome in _model_key(key, inner, value, context)]
-    images = {key: value[key] for key in _IMAGES if value.get(key) is not None}
+    images = {key: value[key] for key in _IMAGES if key in value}
     found += [_images(images, context)] if images else []
     return found or [ignored("empty")]
 
@@ -113,9 +113,11 @@ def _images(keys: dict[str, Any], context: Context) -> Outcome:
     preference = context.config.get("preprocessor_pref", "deepmind")
     if not is_atari(context.env) or not preference:
         return ignored("only Atari's images were preprocessed by these", names)
-    found = _atari(keys) if preference == "deepmind" else {}  # the others are preprocessor_pref's
-    if preference == "deepmind" and not found:
-        return ignored("DeepMind's preprocessing is grey and unscaled", names)
+    if preference != "deepmind":
+        return ignored("see preprocessor_pref", names)
+    found = _atari(keys)
+    if not found:
+        return ignored("DeepMind's preprocessing is grey and unscaled, whatever these say", names)
     return Outcome("translated", {f"environment.atari.{k}": v for k, v in found.items()}, inner=names)
 
 
@@ -154,7 +156,11 @@ def _yield_to(outcome: Outcome, actor: Mapping[str, Any]) -> Outcome:
 def replay_buffer(value: Any, context: Context) -> list[Outcome]:
     """`replay_buffer_config: {...}`."""
     if not isinstance(value, Mapping):
-        return [ignored("empty")]
+        return [
+            refused(f"replay_buffer_config is {value!r}: it holds keys and values")
+            if value
+            else ignored("empty")
+        ]
     if "replay_buffer_config" not in _settings(context.algo):
         return [ignored(f"{context.algo} has no replay buffer")]
     found = []
@@ -258,6 +264,9 @@ def exploration(value: Any, context: Context) -> list[Outcome]:
     kind = str(section.get("type") or "").rpartition(".")[2]
     if not section:
         return [ignored("empty")]
+    strange = [key for key in section if key not in _EXPLORATION_KEYS]
+    if strange:
+        return [unknown(strange[0], "exploration_config", _EXPLORATION_KEYS)]
     if kind in ("", "EpsilonGreedy", "PerWorkerEpsilonGreedy") and context.algo == "DQN":
         return [_epsilon(section, kind)]
     if context.algo == "DQN" and kind in ("SoftQ", "StochasticSampling"):
@@ -272,6 +281,23 @@ def exploration(value: Any, context: Context) -> list[Outcome]:
         return [ignored(f"--closest: {context.algo} explores in its own way", "type")]
     return [refused(f"{kind} exploration is gone from RLlib: {_INSTEAD.get(kind, _REMOVE)}", "type")]
 
+
+_EXPLORATION_KEYS = (
+    *(
+        "type",
+        "initial_epsilon",
+        "final_epsilon",
+        "warmup_timesteps",
+        "epsilon_timesteps",
+        "epsilon_schedule",
+    ),
+    *("random_timesteps", "temperature", "stddev", "initial_scale", "final_scale", "scale_timesteps"),
+    *("scale_schedule", "ou_theta", "ou_sigma", "ou_base_scale", "initial_stddev", "sub_exploration"),
+    *("feature_dim", "feature_net_config", "inverse_net_hiddens", "inverse_net_activation"),
+    *("forward_net_hiddens", "forward_net_activation", "beta", "eta", "lr", "embeds_dim"),
+    *("encoder_net_config", "beta_schedule", "rho", "k_nn", "framework", "num_workers", "worker_index"),
+)
+"""Keys of all kinds of exploration that old RLlib had."""
 
 _REMOVE = "remove exploration_config, and the algorithm explores in its own way"
 _INSTEAD = {
@@ -298,6 +324,8 @@ def _epsilon(section: Mapping[str, Any], kind: str) -> Outcome:
 
 
 def _sampling(section: Mapping[str, Any], context: Context) -> Outcome:
+    if section.get("type") == "EpsilonGreedy" and context.closest:
+        return ignored(f"--closest: {context.algo} samples from its policy", "type")
     if section.get("type") == "EpsilonGreedy":
         return refused(f"EpsilonGreedy is DQN's; {context.algo} samples from its policy: remove it", "type")
     if section.get("random_timesteps"):
@@ -388,7 +416,9 @@ def _policy(name: str, spec: Any, context: Context) -> tuple[dict[str, Any], lis
         today = "lambda_" if key == "lambda" else key
         if today in PER_POLICY and (today == "lr" or today in _settings(context.algo)):
             settings[today] = val
-        elif not val or val == context.config.get(key):
+        elif key == "agent_id":
+            found.append(ignored("the mapping tells who uses a policy", f"{inner}.{key}"))
+        elif val in (None, {}, []) or val == context.config.get(key):
             found.append(ignored("the same for all policies", f"{inner}.{key}"))
         elif today in TRAINING and today not in _settings(context.algo):
             found.append(ignored(f"{context.algo} has no such setting", f"{inner}.{key}"))

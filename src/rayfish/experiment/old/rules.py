@@ -12,11 +12,10 @@ from rayfish.experiment.old import nested
 from rayfish.experiment.old.env_names import closest_env, todays_env
 from rayfish.experiment.old.outcome import Context, Outcome, became, ignored, refused, unless_off
 from rayfish.experiment.old.tables import IGNORED, OFF_ONLY, REFUSED, SAME, TRAINING, WHOLE
-from rayfish.experiment.sections import OFFLINE
+from rayfish.experiment.sections import OFFLINE, SEVERAL_NETWORKS
 
 Rule = Callable[[Any, Context], list[Outcome]]
 
-_ONE_RATE_EACH = ("SAC", "TQC", "CQL", "IQL", "DreamerV3")
 _UNSET = -1  # how Ray 1.x and 2.x wrote DEPRECATED_VALUE
 
 
@@ -40,7 +39,10 @@ def _outcomes(key: str, value: Any, context: Context) -> list[Outcome]:
     if key in IGNORED:
         return [ignored(IGNORED[key])]
     if key in OFF_ONLY:
-        return [unless_off(key, value, OFF_ONLY[key])]
+        outcome = unless_off(key, value, OFF_ONLY[key])
+        if outcome.fate == "refused" and context.closest:
+            return [Outcome("translated", {}, f"--closest: left out, {context.algo} has no such thing", True)]
+        return [outcome]
     if key in REFUSED:
         return [refused(REFUSED[key]) if value is not None else ignored("none given")]
     today = _renamed(key)
@@ -98,7 +100,7 @@ def learners_of(config: Mapping[str, Any]) -> int:
 
 
 def _batch(value: Any, context: Context) -> list[Outcome]:
-    if not isinstance(value, int | float):
+    if value is None:
         return [ignored("none given")]
     learners = learners_of(context.config)
     why = f"{value} shared by {learners} learners" if learners > 1 else ""
@@ -130,7 +132,7 @@ def _minibatch(value: Any, context: Context) -> list[Outcome]:
 def _rate(value: Any, context: Context) -> list[Outcome]:
     if context.config.get("lr_schedule"):
         return [ignored("lr_schedule holds")]
-    if context.algo in _ONE_RATE_EACH:
+    if context.algo in SEVERAL_NETWORKS:
         return [ignored(f"{context.algo} has one rate per network (optimization), as it had then")]
     return [became("training.lr", value) if value is not None else ignored("none given")]
 
@@ -139,7 +141,7 @@ def _schedule_of(today: str) -> Rule:
     def rule(value: Any, context: Context) -> list[Outcome]:
         if not value:
             return [ignored("none given")]
-        if today == "lr" and context.algo in _ONE_RATE_EACH:
+        if today == "lr" and context.algo in SEVERAL_NETWORKS:
             return [refused(f"{context.algo} has one rate per network: give actor_lr a schedule by hand")]
         points, why = [[int(step), rate] for step, rate in value], ""
         if points[0][0] != 0:
@@ -265,8 +267,8 @@ def _atari(context: Context) -> list[Outcome]:
     else:
         defaults = {"preprocessor_pref": "environment.atari", "clip_rewards": "environment.clip_rewards"}
         values = {new: True for old, new in defaults.items() if context.config.get(old) is None}
-    why = "as old RLlib did with Atari games by itself"
-    return [Outcome("translated", values, why)] if values else []
+    why = "as old RLlib did with Atari games by itself; an episode is a whole game, not one life"
+    return [Outcome("translated", values, why, changed=True)] if values else []
 
 
 def _is_atari(value: Any, context: Context) -> list[Outcome]:
@@ -334,7 +336,8 @@ def _evaluation_config(value: Any, context: Context) -> list[Outcome]:
             continue
         for outcome in outcomes(key, inner, context):
             values = {f"evaluation.evaluation_config.{_bare(k)}": v for k, v in outcome.values.items()}
-            found.append(Outcome(outcome.fate, values, outcome.why, outcome.changed, outcome.inner or key))
+            inner_key = f"{key}.{outcome.inner}" if outcome.inner else key
+            found.append(Outcome(outcome.fate, values, outcome.why, outcome.changed, inner_key))
     return found or [ignored("empty")]
 
 
@@ -364,15 +367,17 @@ def _optimizer(value: Any, context: Context) -> list[Outcome]:
         return [ignored("none given")]
     renamed = {"adam_epsilon": "epsilon", "eps": "epsilon", "alpha": "decay"}
     settings = {renamed.get(key, str(key)): inner for key, inner in value.items()}
-    if not settings.keys() <= {"type", "epsilon", "decay", "momentum", "weight_decay"}:
-        return [ignored("settings of optimiser classes that left with Ray 1.0")]
-    if settings.get("type"):
-        settings["type"] = str(settings["type"]).lower()
-    return _optimiser(settings, context)
+    others = [key for key in settings if key not in ("type", "epsilon", "decay", "momentum", "weight_decay")]
+    known = {key: inner for key, inner in settings.items() if key not in others}
+    if known.get("type"):
+        known["type"] = str(known["type"]).lower()
+    why = "a setting of the optimiser classes that left with Ray 1.0"
+    left = [ignored("the learning rate is lr" if key == "lr" else why, key) for key in others]
+    return (_optimiser(known, context) if known else []) + left
 
 
 def _optimiser(settings: dict[str, Any], context: Context) -> list[Outcome]:
-    if context.algo in _ONE_RATE_EACH:
+    if context.algo in SEVERAL_NETWORKS:
         return [ignored(f"{context.algo} has an optimiser per network, of RLlib's own choice")]
     return [Outcome("translated", {f"training.optimizer.{key}": val for key, val in settings.items()})]
 
@@ -477,7 +482,7 @@ def _share_layers(value: Any, _: Context) -> list[Outcome]:
 
 def _target_updates(value: Any, context: Context) -> list[Outcome]:
     changed = context.algo == "APPO"
-    why = "counted in trained steps today, in updates then" if changed else ""
+    why = "counted in train batches today, in updates then" if changed else ""
     if context.algo not in TRAINING["target_network_update_freq"]:
         return [ignored(f"{context.algo} has no such setting")]
     return [became("training.target_network_update_freq", value, why, changed=changed)]

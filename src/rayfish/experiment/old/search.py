@@ -15,6 +15,8 @@ _KINDS = {
     "quniform": "quniform",
     "qloguniform": "qloguniform",
     "randint": "randint",
+    "qrandint": "qrandint",
+    "lograndint": "lograndint",
     "randn": "normal",
     "normal": "normal",
 }
@@ -48,14 +50,28 @@ def find(value: Any, path: tuple[str, ...] = ()) -> Iterator[Search]:
         return
     if len(value) == 1:
         word, inner = next(iter(value.items()))
-        if word in _KINDS and isinstance(inner, list) and inner:
+        known = ("grid_search",) if _is_the_users(path) else tuple(_KINDS)
+        if word in known and isinstance(inner, list) and _bounds(word, inner):
             yield Search(path, _KINDS[word], inner)
             return
-        if word in _CODE and isinstance(inner, str):
+        if word in _CODE and isinstance(inner, str) and not _is_the_users(path):
             yield Search(path, "", [inner])
             return
     for key, inner in value.items():
         yield from find(inner, (*path, str(key)))
+
+
+def _is_the_users(path: tuple[str, ...]) -> bool:
+    """Whether the keys here are the user's own, which may well be called `choice` or `function`."""
+    return any(part in ("env_config", "custom_model_config") for part in path)
+
+
+def _bounds(word: str, values: list[Any]) -> bool:
+    """Whether a list can be what it says: values to choose from, or two numbers that are a range."""
+    if word in ("grid_search", "choice"):
+        return bool(values)
+    numbers = [v for v in values if isinstance(v, int | float) and not isinstance(v, bool)]
+    return 2 <= len(values) == len(numbers) and not ("log" in word and min(numbers[:2]) <= 0)
 
 
 def settled(value: Any, chosen: Mapping[tuple[str, ...], Any], path: tuple[str, ...] = ()) -> Any:
@@ -68,9 +84,7 @@ def settled(value: Any, chosen: Mapping[tuple[str, ...], Any], path: tuple[str, 
 
 
 def _middle(kind: str, bounds: list[Any]) -> Any:
-    low, high = bounds[0], bounds[1] if len(bounds) > 1 else bounds[0]
-    if kind == "randint":
-        return low
-    if kind == "normal":
-        return low  # its mean
+    low, high = bounds[:2]
+    if kind.endswith("randint") or kind == "normal":
+        return low  # of a normal distribution, the mean
     return math.sqrt(low * high) if "log" in kind else (low + high) / 2

@@ -8,13 +8,12 @@ from typing import Any
 
 from rayfish.errors import Problem, did_you_mean
 from rayfish.experiment import tree
-from rayfish.experiment.old import results, rules, search
-from rayfish.experiment.old.form import OldExperiment
+from rayfish.experiment.old import nested, results, rules, search
+from rayfish.experiment.old.form import ALGORITHM_KEYS, OldExperiment
 from rayfish.experiment.old.outcome import FATES, Context, Fate, Outcome, became, ignored, refused
-from rayfish.experiment.old.tables import CLOSEST, EXPERIMENT_IGNORED, THEN
+from rayfish.experiment.old.tables import CLOSEST, EXPERIMENT_IGNORED, GONE_WITH_IT, THEN
 from rayfish.experiment.sections import ALGORITHMS, OFFLINE
 
-_ALGORITHM_KEYS = ("run", "run_or_experiment", "algo", "algorithm")
 _TUNE_LATER = "a search over it is `rayfish tune`'s; a single run takes the first value"
 
 
@@ -92,7 +91,9 @@ def translate(old: OldExperiment, *, closest: bool = False) -> Translation:
         config = {}
     code = {space.path for space in searches if not space.kind}
     for key, value in (config or {}).items():
-        if ("config", key) not in code:
+        if key == "env" and values.get("env"):
+            _add(found, "config.env", value, [ignored("the experiment names its environment beside config")])
+        elif ("config", key) not in code:
             _add(found, f"config.{key}", value, _config_key(str(key), value, context, run))
     _as_then(found, context)
     for space in searches:
@@ -112,7 +113,7 @@ def _as_then(found: Translation, context: Context) -> None:
 
 def _context(values: Mapping[str, Any], closest: bool) -> tuple[Context, str]:
     """What the rules look at, and the algorithm's name in the file."""
-    named = next((values[key] for key in _ALGORITHM_KEYS if values.get(key)), "")
+    named = next((values[key] for key in ALGORITHM_KEYS if values.get(key)), "")
     given = values.get("config")
     config: Mapping[str, Any] = given if isinstance(given, Mapping) else {}
     run = str(named).rpartition(".")[2].rpartition("/")[2].removesuffix("Trainer").removesuffix("Config")
@@ -146,8 +147,17 @@ def _algorithm(run: str, context: Context) -> Outcome:
 def _experiment_key(
     key: str, value: Any, context: Context, run: str, values: Mapping[str, Any]
 ) -> list[Outcome]:
-    """The keys beside `config`."""
-    if key in _ALGORITHM_KEYS:
+    """What becomes of a key beside `config`."""
+    try:
+        return _beside_config(key, value, context, run, values)
+    except (TypeError, ValueError, AttributeError, LookupError, ArithmeticError):
+        return [refused(f"{key} cannot be {value!r}: write it as Ray's manual of that time has it")]
+
+
+def _beside_config(
+    key: str, value: Any, context: Context, run: str, values: Mapping[str, Any]
+) -> list[Outcome]:
+    if key in ALGORITHM_KEYS:
         return [_algorithm(run, context)]
     if key == "env":
         return rules.outcomes("env", value, context)
@@ -158,14 +168,18 @@ def _experiment_key(
         return [ignored(why)] if values.get("stop") else _stop(value, context)
     if key in ("checkpoint_config", "failure_config") and isinstance(value, Mapping | None):
         value = value or {}
-        inner = [(k, o) for k, v in value.items() for o in _checkpoint(k, v)]
+        inner = [
+            (k, o)
+            for k, v in value.items()
+            for o in _checkpoint(k, v) or [nested.unknown(k, key, _CHECKPOINT)]
+        ]
         return [replace(outcome, inner=k) for k, outcome in inner] or [ignored("empty")]
     if key in ("local_dir", "storage_path"):
         return [became("runtime.local_dir", str(value)) if value else ignored("none given")]
     if key == "name":
         return [became("runtime.name", str(value)) if value else ignored("none given")]
     if key in ("num_samples", "repeat"):
-        more = isinstance(value, int) and value > 1
+        more = int(value or 1) > 1
         return [
             became("search.num_samples", value, "`rayfish tune` runs them") if more else ignored("one run")
         ]
@@ -178,8 +192,9 @@ def _experiment_key(
         return [became(f"search.{key}", value, "`rayfish tune` reads it") if value else ignored("none given")]
     if key in EXPERIMENT_IGNORED:
         return [ignored(EXPERIMENT_IGNORED[key])]
-    if key == "framework":
-        return rules.outcomes("framework", value, context)
+    if key in ("framework", "frameworks"):
+        named = value if isinstance(value, list) else [value]
+        return rules.outcomes("framework", "torch" if "torch" in named else named[0], context)
     checkpoint = _checkpoint(key, value)
     if checkpoint:
         return checkpoint
@@ -188,18 +203,26 @@ def _experiment_key(
     return [refused(f"an experiment has no key {key!r}: {hint}")]
 
 
+_CHECKPOINT = {
+    "checkpoint_freq": "checkpoint_frequency",
+    "checkpoint_frequency": "checkpoint_frequency",
+    "checkpoint_at_end": "checkpoint_at_end",
+    "keep_checkpoints_num": "num_to_keep",
+    "num_to_keep": "num_to_keep",
+    "checkpoint_score_order": "checkpoint_score_order",
+}
+
+
 def _checkpoint(key: str, value: Any) -> list[Outcome]:
     """When checkpoints are written and which are kept."""
-    renamed = {
-        "checkpoint_freq": "checkpoint_frequency",
-        "checkpoint_frequency": "checkpoint_frequency",
-        "checkpoint_at_end": "checkpoint_at_end",
-        "keep_checkpoints_num": "num_to_keep",
-        "num_to_keep": "num_to_keep",
-        "checkpoint_score_order": "checkpoint_score_order",
-    }
-    if key in renamed:
-        return [ignored("none given") if value is None else became(f"checkpoint.{renamed[key]}", value)]
+    if _CHECKPOINT.get(key) == "num_to_keep" and value == 0:
+        return [ignored("all are kept")]
+    if key in _CHECKPOINT:
+        return [
+            ignored("none given")
+            if value is None
+            else became(f"checkpoint.{_CHECKPOINT[key]}", rules.whole(value, _CHECKPOINT[key]))
+        ]
     if key in ("checkpoint_score_attr", "checkpoint_score_attribute"):
         return [_score(value)]
     known = ("max_failures", "fail_fast", "checkpoint_keep_all_ranks")
@@ -221,7 +244,8 @@ def _score(value: Any) -> Outcome:
 
 def _stop(value: Any, context: Context) -> list[Outcome]:
     if not isinstance(value, Mapping):
-        return [refused("write keys and values: stop: {training_iteration: 100}")] if value else []
+        empty = ignored("none given")
+        return [refused("stop holds keys and values: stop: {training_iteration: 100}") if value else empty]
     return [_stop_condition(key, limit, context) for key, limit in _flat(value)] or [ignored("empty")]
 
 
@@ -245,7 +269,9 @@ def _stop_condition(key: str, limit: Any, context: Context) -> Outcome:
         return refused(f"no result is called {key!r} any more: {because}", key)
     if metric == "run/env_steps" and context.algo in OFFLINE:
         why = f"{context.algo} takes no steps of its own; the steps it learnt from were counted"
-        return became("stop_conditions.run/trained_steps", int(limit), why, inner=key)
+        return became(
+            "stop_conditions.run/trained_steps", rules.whole(limit, "timesteps_total"), why, inner=key
+        )
     if results.is_counted_otherwise(key):
         why = f"{metric} counts the environment's steps; {key} counted agents' or trained ones"
         return became(f"stop_conditions.{metric}", limit, why, changed=True, inner=key)
@@ -269,7 +295,7 @@ def _config_key(key: str, value: Any, context: Context, run: str) -> list[Outcom
     if _known(run, ALGORITHMS) is not None:
         return found
     # An algorithm that is gone took its own settings with it; only what it shares is looked at.
-    if key not in rules.known_keys() or context.closest:
+    if key in GONE_WITH_IT or (context.closest and key in rules.known_keys()):
         gone = ignored(f"{context.algo} has no such setting, which {run} had")
         return [replace(gone, inner=o.inner) if o.fate == "refused" else o for o in found]
     return found
@@ -300,16 +326,33 @@ def _undisputed(found: Translation, outcome: Outcome) -> Outcome:
     """The outcome, or a refusal where another old key has given today's key another value."""
     for dotted, value in outcome.values.items():
         before = tree.get(found.config, dotted, value)
-        once = dotted.startswith(("rollouts.", "learners.", "stop_conditions.", "checkpoint."))
-        if once and dotted in found.origins and before != value:
+        if not dotted.startswith(_MAY_MEET) and dotted in found.origins and before != value:
             where = found.origins[dotted]
             return refused(f"{dotted} would be {value}, but {before} by {where}: keep one of the two")
     return outcome
 
 
+_MAY_MEET = (
+    "training.model.",
+    "training.optimizer.",
+    "training.replay_buffer_config.type",
+    "environment.",
+    "evaluation.evaluation_interval",
+    "multi_agent.policies",
+    "stop_conditions.",
+    "tunables.",
+    "runtime.",
+)
+"""Where several old keys lead to one of today's, and that is no contradiction."""
+
+
 def _put(found: Translation, dotted: str, value: Any, where: str) -> None:
-    """Lay a value at its place; a metric's name (`rollout/return_min`) has no dots of its own."""
+    """Lay a value at its place; of two stop conditions on one metric the nearer one holds, as ever."""
     current = tree.get(found.config, dotted)
+    if dotted.startswith("stop_conditions.") and isinstance(current, int | float):
+        value = min(current, value)
+    if dotted == "multi_agent.policies" and isinstance(current, list) and isinstance(value, Mapping):
+        current = {name: {} for name in current}
     if isinstance(current, dict) and isinstance(value, Mapping):
         value = tree.merge(dict(current), value)
     elif isinstance(current, dict) and current and value is True:
@@ -361,7 +404,17 @@ def _variant(space: search.Search, choice: Any, values: Any, context: Context) -
 
 
 def _settle(found: Translation) -> None:
-    """What must agree once all keys are known."""
+    """What must agree once all keys are known, and what the file holds besides the experiment."""
+    old = found.experiment
+    for name in old.beside:
+        why = "no experiment: only what others take from it by an anchor counts"
+        found.entries.append(Entry(name, None, old.file, ignored(why)))
+    for key in old.twice:
+        found.entries.append(Entry(key, None, old.where(key), ignored("written twice: the last one counts")))
+    measured = any(str(key).startswith("eval/") for key in found.config.get("stop_conditions") or {})
+    if measured and not tree.get(found.config, "evaluation.evaluation_interval"):
+        why = "a stop condition looks at evaluations, and there were none"
+        _add(found, "stop", None, [became("evaluation.evaluation_interval", 1, why, changed=True)])
     if not tree.get(found.config, "algo.name") and found.fate != "refused":
         found.entries.append(
             Entry(
