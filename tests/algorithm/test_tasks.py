@@ -104,7 +104,7 @@ PPO = (
 
 def words(function, env="CurriculumEnv", *more):
     return (
-        *PPO, f"environment.env=custom_env.{env}", f"environment.env_task_fn=custom_env.{function}", *more
+        *PPO, f"environment.env=lessons.{env}", f"environment.env_task_fn=lessons.{function}", *more
     )  # fmt: skip
 
 
@@ -112,9 +112,9 @@ def words(function, env="CurriculumEnv", *more):
 def folder(workdir, monkeypatch, ray_session):
     """A folder with the user's environment and curriculum; forgotten afterwards."""
     monkeypatch.setattr(sys, "path", sys.path[:])
-    (workdir / "custom_env.py").write_text(CURRICULUM)
+    (workdir / "lessons.py").write_text(CURRICULUM)
     yield workdir
-    sys.modules.pop("custom_env", None)
+    sys.modules.pop("lessons", None)
 
 
 def levels(trainer):
@@ -191,7 +191,7 @@ def test_a_restored_run_goes_on_with_its_tasks_exactly(folder, env):
 
 
 def test_before_an_episode_has_ended_counts_are_zero_and_means_unknown():
-    setter = tasks.TaskSetter("custom_env.curriculum_fn")
+    setter = tasks.TaskSetter("lessons.curriculum_fn")
     results = setter._old_names({})
     assert (results["timesteps_total"], results["episodes_total"]) == (0, 0)
     assert math.isnan(results["episode_reward_mean"])
@@ -221,12 +221,12 @@ def test_a_function_that_raises_ends_the_run_with_its_line(folder, runners):
     ):
         trainer.step()
     assert "no such level" in str(caught.value)
-    assert "custom_env.py" in str(caught.value)
+    assert "lessons.py" in str(caught.value)
 
 
 @pytest.mark.slow
 def test_the_command_prints_what_the_function_prints_and_resumes_with_its_tasks(workdir):
-    (workdir / "custom_env.py").write_text(CURRICULUM)
+    (workdir / "lessons.py").write_text(CURRICULUM)
     stop = "stop_conditions.training_iteration={}"
     done = command("train", *words("curriculum_fn", "Locked"), stop.format(3), cwd=workdir)
     assert "Current difficulty: 2" in done.stdout

@@ -219,7 +219,7 @@ KEYS = [
     Case("section that does not exist", "train cartpole trainig.lr=1e-3"),
     Case("key that does not exist", "train cartpole training.learning_rat=1e-3"),
     Case("key of another algorithm", "train cartpole training.n_step=3"),
-    Case("key that nothing reads", "train cartpole training.optimizer.type=sgd"),
+    Case("key that nothing reads", "train cartpole debugging.fake_sampler=true"),
     Case("text for a number", "train cartpole rollouts.num_env_runners=many"),
     Case("number in quotes", "train cartpole \"training.lr='0.001'\""),
     Case("fraction for a whole number", "train cartpole training.num_epochs=2.5"),
@@ -383,7 +383,7 @@ ENVIRONMENTS = [
     Case(
         "env check of a broken step",
         "env check world.py:World",
-        world(step="return np.zeros(2, np.float32), 0.0, True, {}"),
+        world(step="return np.zeros(2, np.float32), 0.0, True"),
         hint="→",
     ),
     Case(

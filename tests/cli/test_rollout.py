@@ -43,12 +43,12 @@ class Room(gym.Env):
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory, ray_session):
-    """A folder with custom_env.py, and `runs/room` trained in it."""
+    """A folder with rooms.py, and `runs/room` trained in it."""
     here = tmp_path_factory.mktemp("trained")
-    (here / "custom_env.py").write_text(ROOM)
+    (here / "rooms.py").write_text(ROOM)
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(here)
-        env = "environment.env=custom_env.Room"
+        env = "environment.env=rooms.Room"
         package.train(None, "algo.name=DQN", "runtime.name=room", env, *SMALL_DQN, plain=True)
     return here
 
@@ -105,9 +105,7 @@ def test_the_old_line_of_rollout_works(typed, trained):
 
 
 def test_the_old_line_of_evaluate_works(typed):
-    code, out, err = typed(
-        "evaluate", "last", *["--run", "DQN", "--env", "custom_env.Room", "--steps", "100"]
-    )
+    code, out, err = typed("evaluate", "last", *["--run", "DQN", "--env", "rooms.Room", "--steps", "100"])
     assert (code, err) == (0, "")
     assert "34 episodes, 102 steps" in out
 
@@ -197,7 +195,7 @@ def test_an_old_checkpoint_is_one_sentence(typed, tmp_path):
     file = tmp_path / "checkpoint_000010" / "checkpoint10"
     file.touch()
     code, out, err = typed(
-        "evaluate", str(file), *["--run", "DQN", "--env", "custom_env.CustomEnv", "--steps", "100"]
+        "evaluate", str(file), *["--run", "DQN", "--env", "rooms.CustomEnv", "--steps", "100"]
     )
     assert (code, out) == (1, "")
     assert err.splitlines() == [

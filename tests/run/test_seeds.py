@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 
 import pandas as pd
 import pytest
@@ -126,7 +127,8 @@ CUSTOMNET_YAML = """dodgeball-ppo-customnet:
 
 
 @pytest.fixture
-def project(workdir):
+def project(workdir, monkeypatch):
+    monkeypatch.delitem(sys.modules, "custom_env", raising=False)  # another test's, of the same name
     (workdir / "custom_env.py").write_text(CUSTOM_ENV)
     for name, text in (("custom", CUSTOM_YML), ("curriculum", CURRICULUM_YML), ("lstm", LSTM_YML)):
         (workdir / f"{name}.yml").write_text(text)
