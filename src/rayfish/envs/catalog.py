@@ -64,7 +64,7 @@ def find_id(name: str) -> str | None:
         return name
     for module, _ in _providers(name):
         if importlib.util.find_spec(module) is not None:
-            importlib.import_module(module)
+            _load(module)
     if name in gym.registry:
         return name
     try:
@@ -145,7 +145,7 @@ def groups(pattern: str = "") -> list[Group]:
     known = [Group(f"Installed packages ({ENTRY_POINT_GROUP})", tuple(offered()))]
     for module in {module for _, module, _ in PROVIDERS}:
         if importlib.util.find_spec(module) is not None:
-            importlib.import_module(module)
+            _load(module)
     by_title: dict[str, list[str]] = {}
     for env_id in newest_ids():
         target: Any = gym.registry[env_id].entry_point
@@ -198,3 +198,10 @@ def _providers(name: str) -> list[tuple[str, str]]:
     if needs_ale(name) and not found:
         found.append(("ale_py", "'rayfish[atari]'"))
     return found
+
+
+def _load(module: str) -> None:
+    """Import a package that registers environments; Atari's prints a banner on every process otherwise."""
+    found = importlib.import_module(module)
+    if module == "ale_py":
+        found.ALEInterface.setLoggerMode(found.LoggerMode.Error)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -41,6 +41,10 @@ class Context:
     env: str = ""
     config: Mapping[str, Any] = field(default_factory=dict)
     closest: bool = False
+
+
+Rule = Callable[[Any, Context], list[Outcome]]
+"""What decides the fate of a key from its value and what stands beside it."""
 
 
 def became(dotted: str, value: Any, why: str = "", *, changed: bool = False, inner: str = "") -> Outcome:

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from rayfish.errors import Problem, did_you_mean
+from rayfish.errors import Problem
 from rayfish.experiment import tree
-from rayfish.experiment.old import nested, results, rules, search
+from rayfish.experiment.old import beside, rules, search
+from rayfish.experiment.old.beside import spelled
 from rayfish.experiment.old.form import ALGORITHM_KEYS, OldExperiment
 from rayfish.experiment.old.outcome import FATES, Context, Fate, Outcome, became, ignored, refused
-from rayfish.experiment.old.tables import CLOSEST, EXPERIMENT_IGNORED, GONE_WITH_IT, THEN
-from rayfish.experiment.sections import ALGORITHMS, OFFLINE
+from rayfish.experiment.old.tables import CLOSEST, GONE_WITH_IT, THEN
+from rayfish.experiment.sections import ALGORITHMS
 
 _TUNE_LATER = "a search over it is `rayfish tune`'s; a single run takes the first value"
 
@@ -84,7 +85,7 @@ def translate(old: OldExperiment, *, closest: bool = False) -> Translation:
     context, run = _context(values, closest)
     for key, value in values.items():
         if key != "config":
-            _add(found, key, value, _experiment_key(key, value, context, run, values))
+            _add(found, key, value, beside.outcomes(key, value, context, run, values))
     config = values.get("config")
     if not isinstance(config, Mapping | None):
         _add(found, "config", config, [refused("write keys and values: config: {...}")])
@@ -105,8 +106,12 @@ def translate(old: OldExperiment, *, closest: bool = False) -> Translation:
 def _as_then(found: Translation, context: Context) -> None:
     """Defaults of the time that changed what was learnt, where the file leaves them to RLlib."""
     for dotted, value in THEN.get(context.algo, {}).items():
-        if found.experiment.values and tree.get(found.config, dotted, tree.MISSING) is tree.MISSING:
-            outcome = became(dotted, value, f"{context.algo}'s default of the time")
+        if tree.get(found.config, dotted, tree.MISSING) is tree.MISSING:
+            steps = dotted.startswith("reporting.")
+            why = (
+                "so that no iteration is without a step" if steps else f"{context.algo}'s default of the time"
+            )
+            outcome = became(dotted, value, why)
             found.entries.append(Entry("(left to RLlib)", None, found.experiment.where(""), outcome))
             _put(found, dotted, value, f"{found.experiment.file} (default of the time)")
 
@@ -117,182 +122,14 @@ def _context(values: Mapping[str, Any], closest: bool) -> tuple[Context, str]:
     given = values.get("config")
     config: Mapping[str, Any] = given if isinstance(given, Mapping) else {}
     run = str(named).rpartition(".")[2].rpartition("/")[2].removesuffix("Trainer").removesuffix("Config")
-    algo = _known(run, ALGORITHMS) or CLOSEST.get(_known(run, CLOSEST) or "", "PPO")
+    algo = spelled(run, ALGORITHMS) or CLOSEST.get(spelled(run, CLOSEST) or "", "PPO")
     env = values.get("env") or config.get("env") or ""
     return Context(algo, str(env), config, closest), run
 
 
-def _known(name: str, names: Mapping[str, str]) -> str | None:
-    return next((known for known in names if known.lower() == name.lower()), None)
-
-
-def _algorithm(run: str, context: Context) -> Outcome:
-    known = _known(run, ALGORITHMS)
-    if known is not None:
-        return became("algo.name", known)
-    gone = _known(run, CLOSEST)
-    if gone is None:
-        close = did_you_mean(run, [*ALGORITHMS, *CLOSEST])
-        meant = f"did you mean {close[0]}?" if close else f"there are: {', '.join(ALGORITHMS)}"
-        return refused(f"there is no algorithm {run!r}: {meant}")
-    today = CLOSEST[gone]
-    if context.closest:
-        return became("algo.name", today, f"--closest: {gone} is no longer in RLlib", changed=True)
-    return refused(
-        f"{gone} is no longer in RLlib: the closest today is {today} ({ALGORITHMS[today]}); "
-        f"add --closest to use it"
-    )
-
-
-def _experiment_key(
-    key: str, value: Any, context: Context, run: str, values: Mapping[str, Any]
-) -> list[Outcome]:
-    """What becomes of a key beside `config`."""
-    try:
-        return _beside_config(key, value, context, run, values)
-    except (TypeError, ValueError, AttributeError, LookupError, ArithmeticError):
-        return [refused(f"{key} cannot be {value!r}: write it as Ray's manual of that time has it")]
-
-
-def _beside_config(
-    key: str, value: Any, context: Context, run: str, values: Mapping[str, Any]
-) -> list[Outcome]:
-    if key in ALGORITHM_KEYS:
-        return [_algorithm(run, context)]
-    if key == "env":
-        return rules.outcomes("env", value, context)
-    if key == "stop":
-        return _stop(value, context)
-    if key == "pass_criteria":
-        why = "it told a test when to pass; `stop` ends the run"
-        return [ignored(why)] if values.get("stop") else _stop(value, context)
-    if key in ("checkpoint_config", "failure_config") and isinstance(value, Mapping | None):
-        value = value or {}
-        inner = [
-            (k, o)
-            for k, v in value.items()
-            for o in _checkpoint(k, v) or [nested.unknown(k, key, _CHECKPOINT)]
-        ]
-        return [replace(outcome, inner=k) for k, outcome in inner] or [ignored("empty")]
-    if key in ("local_dir", "storage_path"):
-        return [became("runtime.local_dir", str(value)) if value else ignored("none given")]
-    if key == "name":
-        return [became("runtime.name", str(value)) if value else ignored("none given")]
-    if key in ("num_samples", "repeat"):
-        more = int(value or 1) > 1
-        return [
-            became("search.num_samples", value, "`rayfish tune` runs them") if more else ignored("one run")
-        ]
-    if key == "time_budget_s":
-        return [became("stop_conditions.time_total_s", value) if value else ignored("none given")]
-    if key == "restore":
-        why = "a checkpoint of old Ray cannot be opened today: train anew, or name a Rayfish run"
-        return [refused(why) if value else ignored("none given")]
-    if key in ("scheduler", "search_alg", "metric", "mode"):
-        return [became(f"search.{key}", value, "`rayfish tune` reads it") if value else ignored("none given")]
-    if key in EXPERIMENT_IGNORED:
-        return [ignored(EXPERIMENT_IGNORED[key])]
-    if key in ("framework", "frameworks"):
-        named = value if isinstance(value, list) else [value]
-        return rules.outcomes("framework", "torch" if "torch" in named else named[0], context)
-    checkpoint = _checkpoint(key, value)
-    if checkpoint:
-        return checkpoint
-    home = "config" if key in rules.known_keys() else ""
-    hint = f"it belongs into {home}" if home else "remove it"
-    return [refused(f"an experiment has no key {key!r}: {hint}")]
-
-
-_CHECKPOINT = {
-    "checkpoint_freq": "checkpoint_frequency",
-    "checkpoint_frequency": "checkpoint_frequency",
-    "checkpoint_at_end": "checkpoint_at_end",
-    "keep_checkpoints_num": "num_to_keep",
-    "num_to_keep": "num_to_keep",
-    "checkpoint_score_order": "checkpoint_score_order",
-}
-
-
-def _checkpoint(key: str, value: Any) -> list[Outcome]:
-    """When checkpoints are written and which are kept."""
-    if _CHECKPOINT.get(key) == "num_to_keep" and value == 0:
-        return [ignored("all are kept")]
-    if key in _CHECKPOINT:
-        return [
-            ignored("none given")
-            if value is None
-            else became(f"checkpoint.{_CHECKPOINT[key]}", rules.whole(value, _CHECKPOINT[key]))
-        ]
-    if key in ("checkpoint_score_attr", "checkpoint_score_attribute"):
-        return [_score(value)]
-    known = ("max_failures", "fail_fast", "checkpoint_keep_all_ranks")
-    return [ignored("without meaning for a run")] if key in known or key.startswith("_checkpoint") else []
-
-
-def _score(value: Any) -> Outcome:
-    if not value:
-        return ignored("none given")
-    name = str(value).removeprefix("min-")
-    metric = results.todays_metric(name)
-    if metric is None:
-        return refused(f"no metric is called {name!r}: write rollout/return_mean, say")
-    values = {"checkpoint.checkpoint_score_attribute": metric}
-    if str(value).startswith("min-"):
-        values["checkpoint.checkpoint_score_order"] = "min"
-    return Outcome("translated", values)
-
-
-def _stop(value: Any, context: Context) -> list[Outcome]:
-    if not isinstance(value, Mapping):
-        empty = ignored("none given")
-        return [refused("stop holds keys and values: stop: {training_iteration: 100}") if value else empty]
-    return [_stop_condition(key, limit, context) for key, limit in _flat(value)] or [ignored("empty")]
-
-
-def _flat(value: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Nested conditions (`evaluation: {episode_reward_mean: 150}`) as one name each."""
-    for key, inner in value.items():
-        name = f"{prefix}{key}"
-        if isinstance(inner, Mapping):
-            yield from _flat(inner, f"{name}/")
-        else:
-            yield name, inner
-
-
-def _stop_condition(key: str, limit: Any, context: Context) -> Outcome:
-    metric = results.todays_metric(key)
-    if metric is None and key.startswith(_OURS):
-        metric = key
-    if metric is None:
-        why = results.why_gone(key)
-        because = why or "write episode_reward_mean, timesteps_total, ..."
-        return refused(f"no result is called {key!r} any more: {because}", key)
-    if metric == "run/env_steps" and context.algo in OFFLINE:
-        why = f"{context.algo} takes no steps of its own; the steps it learnt from were counted"
-        return became(
-            "stop_conditions.run/trained_steps", rules.whole(limit, "timesteps_total"), why, inner=key
-        )
-    if results.is_counted_otherwise(key):
-        why = f"{metric} counts the environment's steps; {key} counted agents' or trained ones"
-        return became(f"stop_conditions.{metric}", limit, why, changed=True, inner=key)
-    name = _PLAIN.get(metric, metric)
-    return became(f"stop_conditions.{name}", rules.whole(limit, name), inner=key)
-
-
-_OURS = ("run/", "rollout/", "eval/", "time/", "learn/", "env/", "system/")
-_PLAIN = {
-    "run/iteration": "training_iteration",
-    "run/env_steps": "timesteps_total",
-    "run/episodes": "episodes_total",
-    "time/total_s": "time_total_s",
-    "rollout/return_mean": "episode_reward_mean",
-}
-"""Metrics for which the main config has a line of its own."""
-
-
 def _config_key(key: str, value: Any, context: Context, run: str) -> list[Outcome]:
     found = rules.outcomes(key, value, context)
-    if _known(run, ALGORITHMS) is not None:
+    if spelled(run, ALGORITHMS) is not None:
         return found
     # An algorithm that is gone took its own settings with it; only what it shares is looked at.
     if key in GONE_WITH_IT or (context.closest and key in rules.known_keys()):
@@ -400,7 +237,7 @@ def _variant(space: search.Search, choice: Any, values: Any, context: Context) -
     if inside:
         return rules.outcomes(key, value, replace(context, config=changed["config"]))
     fresh = replace(context, env=str(changed.get("env") or context.env))
-    return _experiment_key(key, value, fresh, _context(changed, context.closest)[1], changed)
+    return beside.outcomes(key, value, fresh, _context(changed, context.closest)[1], changed)
 
 
 def _settle(found: Translation) -> None:
