@@ -181,7 +181,7 @@ def replay_buffer(value: Any, context: Context) -> list[Outcome]:
             found.append(ignored("today's buffers keep whole episodes and have no such setting", key))
         else:
             found.append(unknown(key, "replay_buffer_config", ("type", "capacity", *REPLAY_IGNORED)))
-    return found
+    return found or [ignored("empty")]
 
 
 def unknown(key: str, section: str, known: Iterable[str]) -> Outcome:

@@ -77,9 +77,8 @@ def _evaluation_config(value: Any, context: Context) -> list[Outcome]:
             found.append(ignored("an evaluation plays in the environment, by the policy's best actions", key))
             continue
         for outcome in outcomes(key, inner, context):
-            values = {
-                f"evaluation.evaluation_config.{k.partition('.')[2]}": v for k, v in outcome.values.items()
-            }
+            bare = {dotted.partition(".")[2]: today for dotted, today in outcome.values.items()}
+            values = {f"evaluation.evaluation_config.{name}": today for name, today in bare.items()}
             inner_key = f"{key}.{outcome.inner}" if outcome.inner else key
             found.append(Outcome(outcome.fate, values, outcome.why, outcome.changed, inner_key))
     return found or [ignored("empty")]
