@@ -128,3 +128,16 @@ def test_run_json_names_the_algorithm(workdir):
         plain=True,
     )
     assert info_of(run)["algo"] == "DQN"
+
+
+@pytest.mark.parametrize("name", ["DQN", "SAC"])
+def test_several_agents_replay_and_save_though_they_are_numbers(name):
+    env = "MultiAgentCartPole" if name == "DQN" else "MultiAgentPendulum"
+    place = f"environment.env=ray.rllib.examples.envs.classes.multi_agent.{env}"
+    words = (f"algo.name={name}", place, "environment.env_config.num_agents=2", *OFF_POLICY)
+    with rayfish.Trainer(None, *words) as trainer:
+        trainer.step()
+        saved = trainer.save()
+        after = trainer.step()
+        trainer.restore(saved)
+        assert trainer.step()["run/env_steps"] == after["run/env_steps"]

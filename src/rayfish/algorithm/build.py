@@ -22,13 +22,14 @@ import numpy as np
 
 from rayfish.algorithm.adapters import env_creator
 from rayfish.algorithm.callbacks import EpisodeReport
-from rayfish.algorithm.contradictions import ASYNCHRONOUS
+from rayfish.algorithm.contradictions import ASYNCHRONOUS, BUFFERS
 from rayfish.algorithm.keys import CHOICES
 from rayfish.algorithm.module import module_spec
 from rayfish.algorithm.normalise import NormalizeObservations
 from rayfish.algorithm.old_data import converted, old_files
 from rayfish.algorithm.optimizer import set_optimizer
 from rayfish.algorithm.recorded import RecordedData
+from rayfish.algorithm.replay import name_figures
 from rayfish.algorithm.signatures import keys_for
 from rayfish.algorithm.tasks import TaskSetter
 from rayfish.envs.build import EnvInfo, env_config_of, from_experiment
@@ -44,7 +45,10 @@ if TYPE_CHECKING:
 
     from rayfish.experiment import Experiment
 
-DEFAULT_POLICY = "default_policy"
+SHARED_POLICY = "shared"
+"""The one policy of several agents. RLlib takes a run whose only policy is its default for one agent's."""
+
+_RLLIBS_DEFAULT = "default_policy"
 STEPS_PER_ITERATION = 250
 """Of algorithms whose iterations RLlib measures in seconds: SAC and TQC."""
 
@@ -121,6 +125,7 @@ def build_config(
     _exploration(config, experiment, name)
     _targets(config, info, name)
     _iterations(config, experiment, name)
+    _replay(config, info)
     _callbacks(config, experiment)
     _modules(config, experiment, info, name)
     if name in OFFLINE:
@@ -160,6 +165,7 @@ def build_algorithm(config: AlgorithmConfig) -> Algorithm:
     replay = getattr(algorithm, "local_replay_buffer", None)
     if replay is not None and hasattr(replay, "rng") and config.seed is not None:
         replay.rng = np.random.default_rng(config.seed)  # RLlib leaves it to chance
+    name_figures(replay)
     return algorithm
 
 
@@ -276,6 +282,13 @@ def _targets(config: AlgorithmConfig, info: EnvInfo, name: str) -> None:
         config.training(target_entropy=0.89 * math.log(max(size for size in sizes if size)))
 
 
+def _replay(config: AlgorithmConfig, info: EnvInfo) -> None:
+    """Several agents' episodes need the buffers made for them; a buffer of the user's own stays."""
+    settings = getattr(config, "replay_buffer_config", None)
+    if info.kind == "multi" and isinstance(settings, dict) and settings.get("type") in BUFFERS:
+        config.training(replay_buffer_config={**settings, "type": f"MultiAgent{settings['type']}"})
+
+
 def _iterations(config: AlgorithmConfig, experiment: Experiment, name: str) -> None:
     """An iteration is a number of steps, not of seconds: only then can a run be repeated or resumed exactly.
 
@@ -318,6 +331,8 @@ def _modules(config: AlgorithmConfig, experiment: Experiment, info: EnvInfo, nam
     }
     # A list, not a set: networks are initialised in this order, and the order of a set is chance.
     config.multi_agent(policies=list(policies), policy_mapping_fn=agent_mapping(experiment))
+    if list(policies) == [SHARED_POLICY] and isinstance(config.policies_to_train, list):
+        config.multi_agent(policies_to_train=[SHARED_POLICY])
     if all(spec is not None for spec in specs.values()):
         config.rl_module(rl_module_spec=MultiRLModuleSpec(rl_module_specs=specs))
     own = {
@@ -332,10 +347,12 @@ def _modules(config: AlgorithmConfig, experiment: Experiment, info: EnvInfo, nam
 def policies_of(experiment: Experiment) -> dict[str, dict[str, Any]]:
     """Policy names with their own settings (`model`), from `multi_agent`; one shared by default."""
     named = experiment.get("multi_agent.policies") or []
-    if isinstance(named, dict):
-        return {name: settings or {} for name, settings in named.items()}
-    names = list(named) or sorted(set((experiment.get("multi_agent.mapping") or {}).values()))
-    return {name: {} for name in names or [DEFAULT_POLICY]}
+    if not isinstance(named, dict):
+        names = list(named) or sorted(set((experiment.get("multi_agent.mapping") or {}).values()))
+        named = {name: {} for name in names or [SHARED_POLICY]}
+    if list(named) == [_RLLIBS_DEFAULT]:
+        named = {SHARED_POLICY: named[_RLLIBS_DEFAULT]}
+    return {name: settings or {} for name, settings in named.items()}
 
 
 class agent_mapping:
@@ -349,6 +366,8 @@ class agent_mapping:
 
     def __call__(self, agent_id: Any, episode: Any = None, **kwargs: Any) -> str:
         """The policy of an agent; called by RLlib at an agent's first step."""
+        if len(self._policies) == 1:
+            return self._policies[0]
         if self._function is not None:
             return self._function(agent_id, episode, **kwargs)
         if str(agent_id) in self._globs:  # an id may hold signs that a pattern reads otherwise

@@ -50,7 +50,7 @@ def call(target: Callable[..., Any], config: Mapping[str, Any], *, render_mode: 
     named = {name: entry for name, entry in parameters.items() if entry.kind in _NAMED}
     first = next(iter(parameters.values()), None)
     if first is not None and _takes_whole(target, first, parameters, config):
-        keywords = {}
+        keywords: dict[str, Any] = {}
         if render_mode is not None:
             if "render_mode" in named:
                 keywords["render_mode"] = render_mode
@@ -58,6 +58,9 @@ def call(target: Callable[..., Any], config: Mapping[str, Any], *, render_mode: 
                 whole = whole.copy_with_overrides({**whole, "render_mode": render_mode})
         return target(whole, **keywords)
     keywords = dict(config)
+    if first is not None and first.name in WHOLE and isinstance(keywords.get(first.name), Mapping):
+        # `env_config: {config: {...}}`: what is in it, with the worker's number and the like as ever.
+        keywords[first.name] = whole.copy_with_overrides(dict(keywords[first.name]))
     open_ended = any(entry.kind is inspect.Parameter.VAR_KEYWORD for entry in parameters.values())
     if render_mode is not None:
         if "render_mode" not in named and not open_ended:

@@ -121,6 +121,8 @@ class Agent:
 
     def policy_of(self, agent_id: Hashable) -> str:
         """The name of the policy that an agent uses."""
+        if len(self.policies) == 1:
+            return next(iter(self.policies))
         if self._mapping_function is not None:
             if self._function is None:
                 self._function = load_mapping(self._mapping_function, self._paths)

@@ -179,7 +179,7 @@ def _mapping_problems(experiment: Experiment, info: envs.EnvInfo) -> list[Proble
     members: dict[str, list[Any]] = {}
     for agent in info.agents:
         fitting = [policy for glob, policy in mapping.items() if fnmatch.fnmatchcase(str(agent), glob)]
-        own = str(agent) if str(agent) in named else next(iter(named), "default_policy")
+        own = str(agent) if str(agent) in named else next(iter(named), "shared")
         members.setdefault(fitting[0] if fitting else own, []).append(agent)
     astray = {policy for glob, policy in mapping.items() if not _fits_any(glob, info)}
     for policy in named:
@@ -346,10 +346,8 @@ def _offline_problems(experiment: Experiment) -> list[Problem]:
         )
     named = experiment.get("offline_data.input_")
     for place in named if isinstance(named, list) else [named]:
-        local = (
-            isinstance(place, str) and place not in ("", "sampler") and not re.search(r"://|[*?\[]", place)
-        )
-        if name in OFFLINE and local and not Path(place).expanduser().exists():
+        local = isinstance(place, str) and place not in ("", "sampler") and "://" not in place
+        if name in OFFLINE and local and not _there(place):
             what = f"there is no file or folder {place} (looked in {Path.cwd()})"
             hint = "correct the path, or record episodes first with offline_data.output"
             if "tests/data/" in place:
@@ -365,6 +363,12 @@ def _offline_problems(experiment: Experiment) -> list[Problem]:
             )
         )
     return problems
+
+
+def _there(place: str) -> bool:
+    """Whether a file, a folder, or anything that fits a pattern is there."""
+    path = Path(place).expanduser()
+    return any(path.parent.glob(path.name)) if re.search(r"[*?\[]", path.name) else path.exists()
 
 
 def _order_problems(experiment: Experiment, info: envs.EnvInfo) -> list[Problem]:
