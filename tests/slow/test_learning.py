@@ -1,4 +1,4 @@
-"""The algorithms learn: short runs that only a working learner passes."""
+"""The algorithms learn: short runs that only a working learner passes (PPO to 475: test_fresh_clone)."""
 
 from __future__ import annotations
 
@@ -12,11 +12,6 @@ pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("ray_session", "workdir"
 
 def best_return(run) -> float:
     return max(line.get("rollout/return_mean", float("-inf")) for line in metrics_of(run))
-
-
-def test_ppo_solves_cartpole():
-    run = rayfish.train("cartpole", plain=True)
-    assert best_return(run) >= 475
 
 
 OLD_FILES = {

@@ -108,7 +108,7 @@ def info_of(env: Any, name: str) -> EnvInfo:
     metadata = dict(getattr(env, "metadata", None) or {})
     adapter = old_api.adapter(env)
     innermost = adapter.env if adapter is not None else getattr(env, "unwrapped", env)
-    told = [on_name(EnvSpec(name)), *modules.notices(), old_api.notice(env)]
+    told = [on_name(EnvSpec(name)), *modules.notices(type(innermost)), old_api.notice(env)]
     return EnvInfo(
         name=name,
         kind="multi" if is_multi_agent(env) else "single",

@@ -69,9 +69,13 @@ def install() -> None:
         sys.meta_path.append(OldModules())
 
 
-def notices() -> list[str]:
-    """One sentence for each kind of old import that this process has made."""
-    return list(_used.values())
+def notices(of: type | None = None) -> list[str]:
+    """One sentence for each kind of old import that this process has made.
+
+    :param of: only those that this class inherits from; other code in the process may have made others
+    """
+    places = None if of is None else {base.__module__ for base in of.__mro__}
+    return [sentence for place, sentence in _used.items() if places is None or place in places]
 
 
 class OldModules(importlib.abc.MetaPathFinder):
@@ -126,6 +130,6 @@ def _gym_part(name: str) -> str | None:
 def _noted(name: str, place: str) -> None:
     """One sentence per old package, or per module of the examples."""
     if name == "gym":
-        _used.setdefault("gym", _GYM_NOTICE)
+        _used.setdefault(_GYM, _GYM_NOTICE)
     elif not name.startswith("gym."):
         _used.setdefault(place, f"{name} is gone from RLlib: its classes come from {place}")

@@ -78,6 +78,8 @@ def _model_key(key: str, value: Any, section: Mapping[str, Any], context: Contex
         return [ignored(MODEL_IGNORED[key], key)]
     if key in MODEL_OFF_ONLY:
         return [unless_off(key, value, MODEL_OFF_ONLY[key], key)]
+    if key.endswith("activation") and value is None:
+        value = "linear"  # what null meant then; today it would be the default
     if key in MODEL_RENAMED:
         return [became(f"{home}.{MODEL_RENAMED[key]}", value, inner=key)]
     if key in _SAME_IN_MODEL:
