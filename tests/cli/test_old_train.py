@@ -131,3 +131,14 @@ def test_flags_that_say_nothing_sensible_get_a_sentence(words, said):
 def test_flags_beside_a_file_change_it_or_are_refused(old, capsys):
     assert run("train", "-f", "old.yaml", "--stop", '{"training_iteration": 1}') == 1
     assert "describes another" in capsys.readouterr().err
+
+
+def test_of_several_experiments_those_that_can_are_trained_and_the_others_told(old, capsys, ray_session):
+    words = ("training.train_batch_size_per_learner=100", "training.minibatch_size=50")
+    code = run("train", "-f", "old.yaml", *words, "stop_conditions.training_iteration=1", "--plain")
+    said = capsys.readouterr().out
+    assert code == 1, "one of the two is left out"
+    assert "left out: old.yaml:cartpole-a2c" in said
+    assert "A2C is no longer in RLlib" in said
+    assert len(list((old / "runs/cartpole-ppo").iterdir())) == 1
+    assert "run 1 of 1: cartpole-ppo" in said

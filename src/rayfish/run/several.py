@@ -36,10 +36,12 @@ def several(
     console = Console()
     rows: list[tuple[str, Path | None, str]] = []
     for name, error in (refused or {}).items():
-        console.print(f"[red]left out:[/red] {name}: {error}", highlight=False, soft_wrap=True)
+        shown = name.removeprefix("./")
+        console.print(f"[red]left out:[/red] {shown}: {error}", highlight=False, soft_wrap=True)
         rows.append((name.rpartition(":")[2], None, "left out, see above"))
     paths = tuple(dict.fromkeys(path for _, experiment in experiments for path in experiment.paths))
-    shared = set(experiments[0][0]).intersection(*(words for words, _ in experiments))
+    alone = len(experiments) == 1  # of an old file, say, whose other experiments are refused
+    shared = set() if alone else set(experiments[0][0]).intersection(*(words for words, _ in experiments))
     with running_ray(options, paths):
         for number, (words, experiment) in enumerate(experiments, 1):
             label = " ".join(word for word in words if word not in shared) or "as it is"
@@ -51,7 +53,7 @@ def several(
                     break
             except RayfishError as error:
                 console.print(f"[red]failed:[/red] {error}", highlight=False)
-                rows.append((label, None, error.what.splitlines()[0]))
+                rows.append((label, None, f"failed: {error.what.splitlines()[0]}"))
     console.print(_table(rows))
     return len(experiments) - sum(1 for _, path, _ in rows if path is not None)
 
@@ -67,7 +69,7 @@ def _table(rows: list[tuple[str, Path | None, str]]) -> Table:
     finals = []
     for label, path, fault in rows:
         if path is None:
-            table.add_row(label, "", "", "", f"[red]failed: {fault}[/red]")
+            table.add_row(label, "", "", "", f"[red]{fault}[/red]")
             continue
         lines = (path / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
         last = json.loads(lines[-1]) if lines else {}
