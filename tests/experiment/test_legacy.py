@@ -7,8 +7,8 @@ import pytest
 from rayfish import Experiment
 from rayfish.experiment import tree
 from rayfish.experiment.legacy import OLD_KEYS
+from rayfish.experiment.old.gone import CLOSEST
 from rayfish.experiment.old.results import STOP_KEYS
-from rayfish.experiment.old.tables import CLOSEST
 from rayfish.experiment.sections import ALGORITHMS, SECTIONS
 
 

@@ -15,7 +15,7 @@ from rayfish.algorithm.signatures import Entry, default_of, entries, table
 from rayfish.errors import Problem, did_you_mean
 from rayfish.experiment import tree
 from rayfish.experiment.legacy import GONE_KEYS, OLD_KEYS, SECTION_ALIASES, is_old
-from rayfish.experiment.old.tables import CLOSEST
+from rayfish.experiment.old.gone import CLOSEST
 from rayfish.experiment.sections import ALGORITHMS, METHODS, SECTIONS
 
 if TYPE_CHECKING:

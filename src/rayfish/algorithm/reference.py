@@ -16,8 +16,8 @@ from rayfish.algorithm.dead import DEAD_KEYS
 from rayfish.algorithm.keys import CHOICES
 from rayfish.algorithm.signatures import default_of, entries, table
 from rayfish.experiment.legacy import OLD_KEYS, is_old
+from rayfish.experiment.old.gone import CLOSEST
 from rayfish.experiment.old.results import STOP_KEYS
-from rayfish.experiment.old.tables import CLOSEST
 from rayfish.experiment.sections import ALGORITHMS, METHODS, SECTIONS
 from rayfish.models.options import OPTIONS
 

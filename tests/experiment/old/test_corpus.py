@@ -17,10 +17,11 @@ from rayfish.experiment import tree
 from rayfish.experiment.compose import experiments_in
 from rayfish.experiment.migration import migrate
 from rayfish.experiment.old.form import OldExperiment, read_old
+from rayfish.experiment.old.gone import CLOSEST
 from rayfish.experiment.old.outcome import FATES
 from rayfish.experiment.old.results import todays_metric, why_gone
 from rayfish.experiment.old.rules import outcomes
-from rayfish.experiment.old.tables import CLOSEST, SAME, TRAINING
+from rayfish.experiment.old.tables import SAME, TRAINING
 from rayfish.experiment.old.translate import Context, translate
 from rayfish.experiment.sections import ALGORITHMS, METHODS, SECTIONS
 from rayfish.metrics import names

@@ -9,8 +9,9 @@ from typing import Any
 from rayfish.errors import did_you_mean
 from rayfish.experiment.old import nested, results, rules
 from rayfish.experiment.old.form import ALGORITHM_KEYS
+from rayfish.experiment.old.gone import CLOSEST
 from rayfish.experiment.old.outcome import Context, Outcome, became, ignored, refused
-from rayfish.experiment.old.tables import CLOSEST, EXPERIMENT_IGNORED
+from rayfish.experiment.old.tables import EXPERIMENT_IGNORED
 from rayfish.experiment.old.training import whole
 from rayfish.experiment.sections import ALGORITHMS, OFFLINE
 

@@ -11,8 +11,9 @@ from rayfish.experiment import tree
 from rayfish.experiment.old import beside, rules, search
 from rayfish.experiment.old.beside import spelled
 from rayfish.experiment.old.form import ALGORITHM_KEYS, OldExperiment
+from rayfish.experiment.old.gone import CLOSEST, GONE_WITH_IT
 from rayfish.experiment.old.outcome import FATES, Context, Fate, Outcome, became, ignored, refused
-from rayfish.experiment.old.tables import CLOSEST, GONE_WITH_IT, THEN
+from rayfish.experiment.old.tables import THEN
 from rayfish.experiment.sections import ALGORITHMS
 
 _TUNE_LATER = "a search over it is `rayfish tune`'s; a single run takes the first value"
