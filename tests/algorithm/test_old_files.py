@@ -363,7 +363,7 @@ CASES: dict[str, tuple[str, Any, dict[str, Any]]] = {
 def built(text: str, tmp_path: Any) -> tuple[Any, Any]:
     file = tmp_path / "old.yaml"
     file.write_text(f"experiment:{text}")
-    experiment = Experiment.compose(str(file))
+    experiment = Experiment.compose(str(file), ["rollouts.runner=rllib"])  # the config alone is looked at
     problems, info = preflight.inspect(experiment)
     assert [p for p in problems if p.key not in ("resources", "offline_data.input_")] == []
     return build_config(experiment, info), info

@@ -10,18 +10,23 @@ import signal
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from types import FrameType
 from typing import Any
 
 import gymnasium as gym
+from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
 from ray.rllib.env.multi_agent_env import MultiAgentEnv
 
+from rayfish.algorithm.batched.fitting import AGENTS, NATIVE, PROCESSES, STACKED
 from rayfish.envs import pulse
+from rayfish.envs.agents import AgentsVector
 from rayfish.envs.build import make, make_vector
 from rayfish.envs.guard import guarded
 from rayfish.envs.kinds import agents_and_spaces, is_parallel, is_rllib_multi_agent
 from rayfish.envs.rewards import clipped
 from rayfish.envs.spec import EnvSpec
+from rayfish.envs.vector import GymVector, Vector
 
 ALL = "__all__"
 
@@ -35,27 +40,64 @@ def env_creator(
     setup: Callable[[str], None] | None = None,
     role: str = "runner",
     patience: pulse.Patience | None = None,
+    vector: str = STACKED,
+    policy: str = "",
 ) -> EnvCreator:
     """What to hand to `ray.tune.register_env`, or to `AlgorithmConfig.environment` as a callable.
 
     :param setup: called once in each process with the worker's name ("driver", "runner 2") before
         the first environment is made; a module-level function, so that it pickles
     :param patience: how long a call into the environment may take on a worker
+    :param vector: how the batched path makes many of it
+    :param policy: the one that all agents share, where there are several
     """
-    return EnvCreator(spec, setup, role, patience or pulse.Patience())
+    return EnvCreator(spec, setup, role, patience or pulse.Patience(), vector, policy)
 
 
 @dataclass(frozen=True)
 class EnvCreator:
-    """Makes the environment of a spec from the `EnvContext` that RLlib gives on each worker."""
+    """Makes the environment of a spec from the `EnvContext` that RLlib gives on each worker.
+
+    :param vector: how `many` makes many of it
+    :param policy: the one that all agents share, where there are several
+    """
 
     spec: EnvSpec
     setup: Callable[[str], None] | None = None
     role: str = "runner"
     patience: pulse.Patience = field(default_factory=pulse.Patience)
+    vector: str = STACKED
+    policy: str = ""
+
+    def many(self, context: Any, num_envs: int) -> Vector:
+        """So many environments as the batched path steps them, in the way `vector` says."""
+        if self.vector == AGENTS:
+            return AgentsVector([self(context) for _ in range(num_envs)], self.policy)
+        if self.vector == NATIVE:
+            self._settle(context)
+            env = make_vector(self.spec, dict(context), num_envs)
+            return GymVector(clipped(guarded(env, self.spec.name), self.spec.clip_rewards))
+        makers = [partial(self, context) for _ in range(num_envs)]
+        same_step = AutoresetMode.SAME_STEP
+        if self.vector == PROCESSES:
+            self._settle(context)
+            return GymVector(AsyncVectorEnv(makers, shared_memory=True, copy=False, autoreset_mode=same_step))
+        return GymVector(SyncVectorEnv(makers, copy=False, autoreset_mode=same_step))
 
     def __call__(self, context: Any) -> Any:
         """An environment for RLlib; a `VectorEnv` when RLlib asks for `num_envs` at once."""
+        self._settle(context)
+        # In "vector_entry_point" mode RLlib hands over a plain dict with num_envs added to it.
+        if not hasattr(context, "worker_index") and "num_envs" in context:
+            config = {key: value for key, value in context.items() if key != "num_envs"}
+            env = make_vector(self.spec, config, context["num_envs"])
+        else:
+            env = for_rllib(make(self.spec, context))
+        # Outside the guard, which looks at the true rewards.
+        return clipped(guarded(env, self.spec.name), self.spec.clip_rewards)
+
+    def _settle(self, context: Any) -> None:
+        """Make this process ready for environments, once."""
         name = worker_name(context, self.role)
         if self.setup is not None and name not in _SET_UP:
             _SET_UP.add(name)
@@ -65,14 +107,6 @@ class EnvCreator:
         # The driver is looked after by the run itself; a process that it forked is not.
         if name != "driver" or multiprocessing.parent_process() is not None:
             pulse.watch(self.patience)
-        # In "vector_entry_point" mode RLlib hands over a plain dict with num_envs added to it.
-        if not hasattr(context, "worker_index") and "num_envs" in context:
-            config = {key: value for key, value in context.items() if key != "num_envs"}
-            env = make_vector(self.spec, config, context["num_envs"])
-        else:
-            env = for_rllib(make(self.spec, context))
-        # Outside the guard, which looks at the true rewards.
-        return clipped(guarded(env, self.spec.name), self.spec.clip_rewards)
 
 
 def _outlive_sigterm() -> None:

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from rayfish.algorithm.adapters import env_creator
+from rayfish.algorithm.batched.fitting import Fit, fit
 from rayfish.algorithm.callbacks import EpisodeReport
 from rayfish.algorithm.contradictions import ASYNCHRONOUS, BUFFERS
 from rayfish.algorithm.keys import CHOICES
@@ -53,6 +54,8 @@ STEPS_PER_ITERATION = 250
 """Of algorithms whose iterations RLlib measures in seconds: SAC and TQC."""
 
 _EVALUATION = "-evaluation"
+_AT_ONCE = 16
+"""Episodes that an evaluation runner plays side by side at most."""
 
 # Keys whose value RLlib wants as a class or function: given as import paths in the experiment.
 _OBJECTS = {
@@ -116,12 +119,15 @@ def build_config(
         values = _values(experiment, section, name)
         if values:
             getattr(config, method)(**values)
-    _environment(config, experiment, info, worker_setup)
+    fitting = fit(experiment, info)
+    _environment(config, experiment, info, worker_setup, fitting)
     _rollouts(config, experiment)
     _learners(config, experiment)
+    if fitting.batched:
+        _batched(config, name)
     if experiment.get("training.optimizer"):
         set_optimizer(config, experiment.get("training.optimizer"))
-    _evaluation(config, experiment)
+    _evaluation(config, experiment, fitting)
     _exploration(config, experiment, name)
     _targets(config, info, name)
     _iterations(config, experiment, name)
@@ -198,12 +204,18 @@ def _environment(
     experiment: Experiment,
     info: EnvInfo,
     worker_setup: Callable[[str], None] | None,
+    fitting: Fit,
 ) -> None:
     from ray.tune.registry import register_env
 
     # A name of its own: two trainers in one process must not make each other's environments.
     name = f"rayfish-{secrets.token_hex(4)}"
-    common: dict[str, Any] = {"setup": worker_setup, "patience": Patience.of(experiment)}
+    common: dict[str, Any] = {
+        "setup": worker_setup,
+        "patience": Patience.of(experiment),
+        "vector": fitting.vector,
+        "policy": next(iter(policies_of(experiment))) if info.kind == "multi" else "",
+    }
     training = replace(from_experiment(experiment), old_api=info.old_api)  # no worker need try it again
     register_env(name, env_creator(training, **common))
     evaluation = from_experiment(experiment, evaluation=True)
@@ -241,7 +253,20 @@ def _learners(config: AlgorithmConfig, experiment: Experiment) -> None:
         config.learners(num_learners=int(gpus))
 
 
-def _evaluation(config: AlgorithmConfig, experiment: Experiment) -> None:
+def _batched(config: AlgorithmConfig, name: str) -> None:
+    """The batched path's runner, and where it has one its learner and training step."""
+    from rayfish.algorithm.batched.runner import BatchedEnvRunner
+
+    config.env_runners(env_runner_cls=BatchedEnvRunner)
+    if name == "PPO":
+        from rayfish.algorithm.batched.algorithms import BatchedPPO
+        from rayfish.algorithm.batched.learner import BatchedPPOLearner
+
+        config.learners(learner_class=BatchedPPOLearner, add_default_connectors_to_learner_pipeline=False)
+        config.algo_class = BatchedPPO
+
+
+def _evaluation(config: AlgorithmConfig, experiment: Experiment, fitting: Fit) -> None:
     overrides = dict(experiment.get("evaluation.evaluation_config") or {})
     overrides.pop("horizon", None)  # ours: the evaluation environment has its own time limit
     overrides["env"] = f"{config.env}{_EVALUATION}"
@@ -249,8 +274,19 @@ def _evaluation(config: AlgorithmConfig, experiment: Experiment) -> None:
     overrides.setdefault("explore", False)
     # With several copies at once RLlib keeps the first N finished episodes, which are the short
     # ones; one copy per runner gives an unbiased mean.
-    overrides.setdefault("num_envs_per_env_runner", 1)
+    # The batched runner fixes each copy's share of the episodes beforehand.
+    overrides.setdefault("num_envs_per_env_runner", _copies(experiment) if fitting.batched else 1)
     config.evaluation(evaluation_config=overrides)
+
+
+def _copies(experiment: Experiment) -> int:
+    """Environments that play an evaluation's episodes side by side."""
+    episodes = experiment.get("evaluation.evaluation_duration")
+    runners = experiment.get("evaluation.evaluation_num_env_runners") or 1
+    in_steps = experiment.get("evaluation.evaluation_duration_unit") == "timesteps"
+    if not isinstance(episodes, int) or in_steps:
+        return 1
+    return max(1, min(_AT_ONCE, -(-episodes // runners)))
 
 
 def _exploration(config: AlgorithmConfig, experiment: Experiment, name: str) -> None:

@@ -325,10 +325,7 @@ def _unrepeatable(experiment: Experiment, algo: str) -> Iterator[tuple[str, str,
 
 def _not_yet(experiment: Experiment, _: str) -> Iterator[Problem]:
     """Settings that have a name already, but no effect in this version."""
-    for key, value, instead in (
-        ("rollouts.autotune", True, "rollouts.autotune=false"),
-        ("rollouts.runner", "batched", "rollouts.runner=auto"),
-    ):
+    for key, value, instead in (("rollouts.autotune", True, "rollouts.autotune=false"),):
         if experiment.get(key) == value:
             where = experiment.origin(key)
             yield Problem(key, f"{str(value).lower()} is not in this version yet", f"set {instead}", where)

@@ -74,6 +74,14 @@ class NormalizeObservations(ConnectorV2):
                 episode.observation_space = self._space_of(episode)
         return batch
 
+    def batch(self, policy: str, observations: Any, *, learn: bool) -> Any:
+        """A batch of observations [N, ...] in normalised form, without episodes around them."""
+        if learn:
+            for path, leaf in tree.flatten_with_path(observations):
+                if len(leaf) and _is_normalised(path, leaf[0]):
+                    self._add(policy, path, np.asarray(leaf, dtype=np.float64))
+        return self._apply(policy, observations)
+
     def _space_of(self, episode: Any) -> gym.Space:
         space = self.observation_space
         agent = episode.agent_id
@@ -88,12 +96,15 @@ class NormalizeObservations(ConnectorV2):
                 if _is_normalised(path, leaf):
                     columns.setdefault(path, []).append(leaf)
         for path, leaves in columns.items():
-            data = np.asarray(leaves, dtype=np.float64)
-            mean = data.mean(axis=0)
-            seen = (float(len(data)), mean, np.square(data - mean).sum(axis=0))
-            for store in (self._total, self._own):
-                moments = store.setdefault(policy, {})
-                moments[path] = combine(moments.get(path), seen)
+            self._add(policy, path, np.asarray(leaves, dtype=np.float64))
+
+    def _add(self, policy: str, path: tuple, data: np.ndarray) -> None:
+        """Take up the rows of one leaf."""
+        mean = data.mean(axis=0)
+        seen = (float(len(data)), mean, np.square(data - mean).sum(axis=0))
+        for store in (self._total, self._own):
+            moments = store.setdefault(policy, {})
+            moments[path] = combine(moments.get(path), seen)
 
     def _apply(self, policy: str, observation: Any) -> Any:
         moments = self._total.get(policy, {})

@@ -161,6 +161,8 @@ def _restore_driver(algorithm: Algorithm, state: dict[str, Any]) -> None:
 
 def _runner_state(runner: Any, way: str, salt: int) -> bytes:
     """What an env runner needs to take its next step as if nothing had happened."""
+    if hasattr(runner, "running_state"):
+        return _batched_state(runner, way, salt)
     drawn = generators()
 
     def state(envs: dict[str, Any] | None) -> dict[str, Any]:
@@ -187,6 +189,36 @@ def _runner_state(runner: Any, way: str, salt: int) -> bytes:
     return _packed(state(None))
 
 
+def _batched_state(runner: Any, way: str, salt: int) -> bytes:
+    """The same of the batched path's runner, which has no episodes but arrays."""
+    state: dict[str, Any] = {
+        "generators": generators(),
+        "way": way,
+        "num_envs": runner.num_envs,
+        "weights_seq_no": runner._weights_seq_no,
+        "connectors": [_pipeline_state(runner._env_to_module), _pipeline_state(runner._module_to_env)],
+        "callbacks": _callback_states(runner._callbacks),
+    }
+    running = None
+    if runner.env is not None and not runner._needs_initial_reset:
+        try:
+            running = runner.running_state(way)
+            running = None if running is None else _packed(running)
+        except Exception:  # it could be saved when it was tried; now it holds what cannot
+            running = None
+    if running is None and runner.env is not None:
+        _begin_anew(runner, salt)
+    sampler = ("_needs_initial_reset", "_seed", "num_env_steps_sampled_lifetime")
+    return _packed(
+        {**state, "running": running, "sampler": {name: getattr(runner, name) for name in sampler}}
+    )
+
+
+def _restore_batched(runner: Any, state: dict[str, Any]) -> None:
+    if state["running"] is not None:
+        runner.set_running_state(state["way"], _unpacked(state["running"]))
+
+
 def _restore_runner(runner: Any, states: dict[str, bytes], name: str) -> bool:
     """Whether there was a state that fits this runner; it is left alone otherwise."""
     saved = states.get(f"{name}-{runner.worker_index or 0}")
@@ -196,7 +228,11 @@ def _restore_runner(runner: Any, states: dict[str, bytes], name: str) -> bool:
     pieces = [len(runner._env_to_module.connectors), len(runner._module_to_env.connectors)]
     if state["num_envs"] != runner.num_envs or [len(part) for part in state["connectors"]] != pieces:
         return runner.env is None  # the driver's, beside remote ones: it has no episodes to lose
-    if runner.env is not None and state["envs"] is not None:
+    if ("running" in state) != hasattr(runner, "running_state"):
+        return runner.env is None  # made by the other path: it begins new episodes
+    if runner.env is not None and "running" in state:
+        _restore_batched(runner, state)
+    elif runner.env is not None and state["envs"] is not None:
         _restore_vector(runner.env, state["way"], state["envs"])
     for attribute, value in state["sampler"].items():
         setattr(runner, attribute, value)

@@ -22,6 +22,7 @@ from rayfish.envs.kinds import (
     EnvInfo,
     agents_and_spaces,
     is_multi_agent,
+    is_parallel,
     is_turn_based,
     max_steps,
 )
@@ -31,7 +32,7 @@ from rayfish.envs.resolve import notice as on_name
 from rayfish.envs.resolve import resolve
 from rayfish.envs.rewards import ClipFault
 from rayfish.envs.spec import EnvConfig, EnvSpec, env_config_of, from_experiment
-from rayfish.envs.state import find_way
+from rayfish.envs.state import find_way, why_not_pickled
 from rayfish.envs.tasks import TaskFault, require_tasks
 from rayfish.errors import EnvironmentFault, Problem, RayfishError
 from rayfish.experiment.imports import user_frame
@@ -77,6 +78,29 @@ def make(spec: EnvSpec, config: Mapping[str, Any] | None = None, *, render_mode:
     env = _accepted(old_api.modernised(env, known=spec.old_api), spec.name)
     env = limit_steps(preprocessed(env, spec.atari, spec.name), spec.horizon)
     return observing_last(env, action=spec.last_action, reward=spec.last_reward)
+
+
+def _with_vector(info: EnvInfo, spec: EnvSpec, config: Mapping[str, Any]) -> EnvInfo:
+    """What is known of the environment's own vector, tried with two copies."""
+    source = resolve(spec)
+    registered = gym.registry.get(source.gym_id) if source.gym_id else None
+    if info.kind == "multi" or registered is None or registered.vector_entry_point is None:
+        return info
+    if spec.atari or spec.last_action or spec.last_reward or info.old_api:
+        return replace(info, not_native="its observations are changed on the way")
+    try:
+        vector = make_vector(spec, config, 2)
+    except Exception as error:
+        return replace(info, not_native=f"{type(error).__name__}: {error}".splitlines()[0])
+    try:
+        same = (vector.single_observation_space, vector.single_action_space)
+        if same != (info.observation_space, info.action_space):
+            return replace(info, not_native="its spaces are others than those of a single one")
+        return replace(info, native=True, native_saved=why_not_pickled(vector))
+    except Exception as error:
+        return replace(info, not_native=f"{type(error).__name__}: {error}".splitlines()[0])
+    finally:
+        vector.close()
 
 
 def make_vector(spec: EnvSpec, config: Mapping[str, Any] | None, num_envs: int) -> gym.vector.VectorEnv:
@@ -160,7 +184,8 @@ def _described(experiment: Experiment, found: list[Problem], *, evaluation: bool
             if not evaluation:
                 require_tasks(experiment, env)
             saved_by, why = find_way(env, dict(info.action_spaces))
-            return replace(info, saved_by=saved_by, not_saved=why)
+            info = replace(info, saved_by=saved_by, not_saved=why, parallel=is_parallel(env))
+            return _with_vector(info, spec, env_config_of(experiment, evaluation=evaluation))
         finally:
             env.close()
     except RayfishError as error:

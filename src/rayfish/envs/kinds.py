@@ -29,6 +29,10 @@ class EnvInfo:
     :param class_name: the innermost class
     :param saved_by: how a running one can be saved (`envs.state`): get_state, pickle or fresh
     :param not_saved: why it can only be begun afresh
+    :param parallel: of several agents, whether all that live act in every step (PettingZoo)
+    :param native: it has a vector of its own that steps many copies at once, and can be used here
+    :param not_native: why that cannot be used, "" when there is none
+    :param native_saved: why a running vector cannot be saved, "" when it can
     :param old_api: it has the reset and step of old gym, and is adapted
     :param notices: what was done to an old name, import or environment, a sentence each
     """
@@ -44,6 +48,10 @@ class EnvInfo:
     metadata: Mapping[str, Any] = field(default_factory=dict)
     saved_by: str = "fresh"
     not_saved: str = ""
+    parallel: bool = False
+    native: bool = False
+    not_native: str = ""
+    native_saved: str = ""
     old_api: bool = False
     notices: tuple[str, ...] = ()
 

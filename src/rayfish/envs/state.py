@@ -51,6 +51,31 @@ def find_way(env: Any, actions: dict[Any, gym.Space[Any]]) -> tuple[str, str]:
     return FRESH, why
 
 
+def why_not_pickled(vector: Any) -> str:
+    """Why a running vector of environments does not come back by pickle; "" when it does.
+
+    It is reset and stepped for it; global generators are left as they were.
+    """
+    with undisturbed():
+        vector.reset(seed=7)
+        vector.action_space.seed(7)
+        script = [vector.action_space.sample() for _ in range(_STEPS_BEFORE + _STEPS_AFTER)]
+        for actions in script[:_STEPS_BEFORE]:
+            vector.step(actions)
+        try:
+            saved = dump([vector.unwrapped], PICKLE)
+            if len(saved) > MOST_BYTES:
+                return f"its pickled state is {len(saved) / 2**20:.0f} MB"
+            drawn = generators()
+            expected = [vector.step(actions)[:4] for actions in script[_STEPS_BEFORE:]]
+            set_generators(drawn)
+            [again] = pickle.loads(saved)
+            seen = [again.step(actions)[:4] for actions in script[_STEPS_BEFORE:]]
+        except Exception as error:
+            return f"{type(error).__name__}: {error}".strip(": ").splitlines()[0]
+    return "" if _equal(expected, seen) else "a copy made by pickle goes on differently"
+
+
 def note(info: EnvInfo, vectorized: str | None = None) -> str:
     """What a user should know of saving this environment; "" when it is saved as it is.
 

@@ -88,6 +88,10 @@ class TimeShares:
 
     def _split(self, runners: Mapping[str, Any]) -> tuple[float, float]:
         """How the time inside `sample()` divides between the environments and choosing actions."""
+        own = runners.get("rayfish") or {}  # the batched runner's own clock
+        if "env_s" in own:
+            spent = (float(own["env_s"]), float(own.get("policy_s") or 0.0))
+            return (spent[0] / sum(spent), spent[1] / sum(spent)) if sum(spent) > 0 else (0.0, 0.0)
         steps = float(runners.get("num_env_steps_sampled") or 0.0)
         vector_steps = steps / self._parallel_envs if self._parallel_envs else math.inf
 

@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from rayfish.algorithm.batched.fitting import fit
 from rayfish.envs.build import EnvInfo
 from rayfish.experiment import Experiment
 from rayfish.metrics.console import open_console
@@ -153,7 +154,10 @@ class Run:
         self._open.enter_context(capture(self.directory.log_file, self.console.log, level))
         for note in self._notes:
             self.console.note(note)
-        self.directory.begin("rllib", "RLlib's env runners step the environments")
+        fitting = fit(self.experiment, self.info)
+        self.directory.begin(fitting.runner, fitting.why)
+        if not fitting.batched and self.experiment.get("rollouts.runner") == "auto":
+            self.console.note(f"RLlib's env runner samples: {fitting.why}")
         self.console.status("starting Ray and building the algorithm")
         self._open.enter_context(recover.spoken_for(self))
         self.interrupts = self._open.enter_context(Interrupts(self.console.note))

@@ -1,0 +1,114 @@
+"""RLlib's PPO with a training step of its own: rollouts in, one update, weights out once."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+from ray.rllib.algorithms.ppo.ppo import PPO
+from ray.rllib.utils.metrics import (
+    ENV_RUNNER_RESULTS,
+    ENV_RUNNER_SAMPLING_TIMER,
+    LEARNER_RESULTS,
+    LEARNER_UPDATE_TIMER,
+    NUM_ENV_STEPS_SAMPLED_LIFETIME,
+    SYNCH_WORKER_WEIGHTS_TIMER,
+    TIMERS,
+)
+
+from rayfish.algorithm.batched.rollout import Rollout
+
+if TYPE_CHECKING:
+    from ray.rllib.algorithms.algorithm import Algorithm
+
+
+class BatchedPPO(PPO):
+    """PPO over rollouts; RLlib's in everything but its training step."""
+
+    def training_step(self) -> None:
+        """Sample, learn, hand out the weights."""
+        with self.metrics.log_time((TIMERS, ENV_RUNNER_SAMPLING_TIMER)):
+            rollouts, results = sample(self, int(self.config.total_train_batch_size))
+            if not rollouts:
+                return
+            self.metrics.aggregate(results, key=ENV_RUNNER_RESULTS)
+        with self.metrics.log_time((TIMERS, LEARNER_UPDATE_TIMER)):
+            learnt = self.learner_group.update(
+                **for_learners(self, rollouts),
+                timesteps={
+                    NUM_ENV_STEPS_SAMPLED_LIFETIME: self.metrics.peek(
+                        (ENV_RUNNER_RESULTS, NUM_ENV_STEPS_SAMPLED_LIFETIME)
+                    )
+                },
+                num_epochs=self.config.num_epochs,
+                minibatch_size=self.config.minibatch_size,
+                shuffle_batch_per_epoch=self.config.shuffle_batch_per_epoch,
+            )
+            self.metrics.aggregate(learnt, key=LEARNER_RESULTS)
+        with self.metrics.log_time((TIMERS, SYNCH_WORKER_WEIGHTS_TIMER)):
+            hand_out_weights(self)
+
+
+def sample(algorithm: Algorithm, wanted: int) -> tuple[list[Rollout], list[Any]]:
+    """Rollouts of at least so many slots' steps in all, and what each runner counted."""
+    group = algorithm.env_runner_group
+    rollouts: list[Rollout] = []
+    results: list[Any] = []
+    taken = 0
+    while taken < wanted:
+        if rollouts and group.num_remote_env_runners() == 0:
+            rollouts[-1] = rollouts[-1].copy()  # the next one is written into its memory
+        found = (
+            group.foreach_env_runner(
+                _sampled, local_env_runner=False, timeout_seconds=algorithm.config.sample_timeout_s
+            )
+            if group.num_remote_env_runners()
+            else [_sampled(group.local_env_runner)]
+        )
+        if not found:
+            break  # every runner is away; RLlib brings them back before the next step
+        for rollout, result in found:
+            rollouts.append(rollout)
+            results.append(result)
+            # A slot that only waited counts here, so that a batch has always the same shape.
+            taken += rollout.rewards.numel()
+    return rollouts, results
+
+
+def _sampled(runner: Any) -> tuple[Rollout, Any]:
+    """On a runner: one fragment, and its figures."""
+    with runner.metrics.log_time("sample"):
+        rollout = runner.sample_rollout()
+    runner.sampled([rollout])
+    return rollout, runner.get_metrics()
+
+
+def for_learners(algorithm: Algorithm, rollouts: list[Rollout]) -> dict[str, Any]:
+    """The rollouts as `LearnerGroup.update` takes them: whole, or a share of the slots for each learner."""
+    learners = algorithm.config.num_learners
+    if not learners:
+        return {"batch": rollouts}
+    size = algorithm.config.minibatch_size
+    shares: list[list[Rollout]] = [[] for _ in range(learners)]
+    for rollout in rollouts:
+        _, slots = rollout.shape
+        bounds = [slots * index // learners for index in range(learners + 1)]
+        for share, start, stop in zip(shares, bounds, bounds[1:], strict=False):
+            share.append(rollout.columns(start, stop))
+    # Each step is taken together: all learners need the same number of them.
+    most = max(sum(rollout.rewards.numel() for rollout in share) for share in shares)
+    return {"batches": shares, "minibatches": -(-most // size) if size else 1}
+
+
+@torch.no_grad()
+def hand_out_weights(algorithm: Algorithm) -> None:
+    """The learner's weights to every env runner: copied in this process, sent once through Ray elsewhere."""
+    group, learners = algorithm.env_runner_group, algorithm.learner_group
+    if group.num_remote_env_runners() or not learners.is_local:
+        group.sync_weights(from_worker_or_learner_group=learners, inference_only=True)
+        return
+    learner, runner = learners._learner, group.local_env_runner
+    source = learner.module[runner.policy_id].unwrapped().state_dict()
+    for name, weights in runner.policy.state_dict().items():
+        weights.copy_(source[name])
+    runner._weights_seq_no = learner._weights_seq_no

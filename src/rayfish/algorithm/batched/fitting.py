@@ -1,0 +1,199 @@
+"""Whether an experiment fits the batched path, in one sentence when it does not; imports no RLlib.
+
+`rollouts.runner` is `auto` (batched where it fits), `batched` (or an error that says why not) or `rllib`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import gymnasium as gym
+
+from rayfish.experiment.imports import load_object
+
+if TYPE_CHECKING:
+    from rayfish.envs.build import EnvInfo
+    from rayfish.experiment import Experiment
+
+BATCHED, RLLIB = "batched", "rllib"
+NATIVE, STACKED, PROCESSES, AGENTS = "native", "stacked", "processes", "agents"
+"""Ways to step many environments as one: the environment's own vector, one after the other in this
+process, each in a process of its own, and the agents of several environments side by side."""
+
+ALGORITHMS = ("PPO", "APPO", "IMPALA")
+
+_CONNECTORS = (
+    "rollouts.env_runner_cls",
+    "rollouts.env_to_module_connector",
+    "rollouts.module_to_env_connector",
+    "learners.learner_class",
+    "learners.learner_connector",
+    "training.learner_class",
+    "training.learner_connector",
+    "multi_agent.observation_fn",
+    "offline_data.output",
+)
+_EPISODE_HOOKS = (
+    "on_episode_created",
+    "on_episode_start",
+    "on_episode_step",
+    "on_episode_end",
+    "on_sample_end",
+)
+
+
+@dataclass(frozen=True)
+class Fit:
+    """Which runner steps the environments of an experiment.
+
+    :param runner: `batched` or `rllib`
+    :param why: one sentence, for `run.json` and the console
+    :param vector: of the batched runner, how it steps many environments as one
+    """
+
+    runner: str
+    why: str
+    vector: str = STACKED
+
+    @property
+    def batched(self) -> bool:
+        """Whether it is the batched one."""
+        return self.runner == BATCHED
+
+
+def fit(experiment: Experiment, info: EnvInfo) -> Fit:
+    """The runner of an experiment, as `rollouts.runner` and what it needs allow."""
+    asked = experiment.get("rollouts.runner") or "auto"
+    if asked == RLLIB:
+        return Fit(RLLIB, "rollouts.runner=rllib")
+    reason = next(reasons(experiment, info), None)
+    if reason is not None:
+        return Fit(RLLIB, reason)
+    vector = _vector(experiment, info)
+    words = {
+        NATIVE: "the environment's own vector",
+        STACKED: "environments one after the other in one process",
+        PROCESSES: "environments in processes of their own",
+        AGENTS: "the agents of all environments side by side",
+    }
+    return Fit(BATCHED, f"steps {words[vector]}, one pass of the policy for all", vector)
+
+
+def reasons(experiment: Experiment, info: EnvInfo) -> Iterator[str]:
+    """Why an experiment does not fit; nothing when it does."""
+    for check in (_algorithm, _environment, _agents, _settings, _hooks, _model):
+        reason = check(experiment, info)
+        if reason:
+            yield reason
+
+
+def _algorithm(experiment: Experiment, info: EnvInfo) -> str:
+    name = experiment.get("algo.name")
+    if name not in ALGORITHMS:
+        return f"{name} has RLlib's own way of sampling"
+    if name in ("APPO", "IMPALA"):
+        if info.kind == "multi":
+            return f"{name} with several agents learns from RLlib's multi-agent episodes"
+        if experiment.get("training.model.use_lstm"):
+            return f"{name} with memory learns from RLlib's episodes"
+    if name in ("DQN", "SAC") and experiment.get("learners.num_learners"):
+        return f"{name} with learners of their own samples its replay buffer through RLlib"
+    return ""
+
+
+def _environment(experiment: Experiment, info: EnvInfo) -> str:
+    space = info.action_space
+    if not isinstance(space, gym.spaces.Discrete | gym.spaces.MultiDiscrete | gym.spaces.Box):
+        return f"actions of {type(space).__name__} are RLlib's to choose"
+    if experiment.get("rollouts.batch_mode") == "complete_episodes":
+        return "rollouts.batch_mode=complete_episodes samples whole episodes"
+    return ""
+
+
+def _agents(experiment: Experiment, info: EnvInfo) -> str:
+    if info.kind != "multi":
+        return ""
+    if not info.parallel:
+        return "agents of an RLlib MultiAgentEnv may act in turns"
+    from rayfish.algorithm.build import policies_of
+
+    policies = policies_of(experiment)
+    if len(policies) > 1:
+        return f"{len(policies)} policies ({', '.join(policies)}) learn from the same environment"
+    trained = experiment.get("multi_agent.policies_to_train")
+    if isinstance(trained, list) and set(policies) - set(trained):
+        return "multi_agent.policies_to_train leaves the policy out"
+    first = info.agents[0]
+    for spaces in (info.observation_spaces, info.action_spaces):
+        other = next((agent for agent in info.agents if spaces[agent] != spaces[first]), None)
+        if other is not None:
+            return f"agents {first!r} and {other!r} have different spaces"
+    return ""
+
+
+def _settings(experiment: Experiment, info: EnvInfo) -> str:
+    for key in _CONNECTORS:
+        if experiment.get(key) is not None:
+            return f"{key} is made for RLlib's runner"
+    if experiment.get("multi_agent.count_steps_by") == "agent_steps":
+        return "multi_agent.count_steps_by=agent_steps is RLlib's way to count"
+    if experiment.get("training.use_critic") is False or experiment.get("training.use_gae") is False:
+        return "PPO without a critic is RLlib's"
+    if experiment.get("training.td_error_loss_fn") not in (None, "huber", "mse"):
+        return "training.td_error_loss_fn is a function of your own"
+    buffer = experiment.get("training.replay_buffer_config.type")
+    if buffer is not None and str(buffer) not in ("EpisodeReplayBuffer", "PrioritizedEpisodeReplayBuffer"):
+        return f"the replay buffer {buffer} takes RLlib's episodes"
+    mode = str(experiment.get("rollouts.gym_env_vectorize_mode") or "").lower()
+    if mode == "vector_entry_point" and (info.kind == "multi" or not info.native):
+        return f"the environment has no vector of its own{f' ({info.not_native})' if info.not_native else ''}"
+    return ""
+
+
+def _hooks(experiment: Experiment, info: EnvInfo) -> str:
+    """Callbacks that look at single episodes need RLlib's, which the batched path does not make."""
+    section = experiment.section("callbacks")
+    for hook in _EPISODE_HOOKS:
+        if section.get(hook) is not None:
+            return f"callbacks.{hook} looks at RLlib's episodes"
+    named = section.get("callbacks_class") or []
+    for path in [named] if isinstance(named, str) else named:
+        cls = load_object(path, experiment.paths)
+        for hook in _EPISODE_HOOKS:
+            if _overridden(cls, hook):
+                return f"{hook} of {getattr(cls, '__name__', path)} looks at RLlib's episodes"
+    return ""
+
+
+def _overridden(cls: Any, hook: str) -> bool:
+    return any(
+        hook in vars(base) for base in getattr(cls, "__mro__", ()) if not base.__module__.startswith("ray.")
+    )
+
+
+def _model(experiment: Experiment, info: EnvInfo) -> str:
+    name = experiment.get("algo.name")
+    model = experiment.get("training.model") or {}
+    custom = model.get("custom_model")
+    if custom:
+        from rayfish.models.custom import find_class
+
+        cls = find_class(str(custom), experiment.paths)
+        if any(base.__module__.startswith("ray.rllib") for base in cls.__mro__):
+            return f"custom_model {cls.__name__} is an RLModule, with a way to act of its own"
+    if name == "DQN" and (model.get("use_lstm") or (custom and hasattr(cls, "initial_state"))):
+        return "DQN with memory learns from RLlib's episodes"
+    return ""
+
+
+def _vector(experiment: Experiment, info: EnvInfo) -> str:
+    if info.kind == "multi":
+        return AGENTS
+    mode = str(experiment.get("rollouts.gym_env_vectorize_mode") or "").lower()
+    if "async" in mode:
+        return PROCESSES
+    if "sync" in mode:
+        return STACKED
+    return NATIVE if info.native else STACKED

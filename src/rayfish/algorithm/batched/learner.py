@@ -1,0 +1,114 @@
+"""PPO's learner: RLlib keeps the weights, optimizers and schedules; the update is `ppo.PPO`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from ray.rllib.algorithms.ppo.torch.ppo_torch_learner import PPOTorchLearner
+from ray.rllib.core.learner.training_data import TrainingData
+from ray.rllib.utils.metrics import (
+    ALL_MODULES,
+    NUM_ENV_STEPS_TRAINED,
+    NUM_ENV_STEPS_TRAINED_LIFETIME,
+    NUM_MODULE_STEPS_TRAINED,
+    NUM_MODULE_STEPS_TRAINED_LIFETIME,
+)
+
+from rayfish.algorithm.batched.ppo import PPO, Settings
+from rayfish.algorithm.batched.rollout import Rollout
+from rayfish.envs import pulse
+
+
+class BatchedPPOLearner(PPOTorchLearner):
+    """Learns from `Rollout`s; everything it saves has the form of RLlib's own learner."""
+
+    _loops: dict[str, PPO]
+
+    def build(self) -> None:
+        """As RLlib does."""
+        super().build()
+        self._loops = {}
+
+    def update(  # type: ignore[override]
+        self,
+        *,
+        training_data: TrainingData,
+        timesteps: dict[str, Any] | None = None,
+        num_epochs: int = 1,
+        minibatch_size: int | None = None,
+        shuffle_batch_per_epoch: bool = True,
+        minibatches: int | None = None,
+        **kwargs: Any,
+    ) -> Any:
+        """All epochs over the rollouts in `training_data.batch`."""
+        self._check_is_built()
+        self.before_gradient_based_update(timesteps=timesteps or {})
+        self._weights_seq_no += 1
+        rollouts: Sequence[Rollout] = [rollout.to(self._device) for rollout in training_data.batch]
+        [policy] = list(self.module.keys())
+        settings = replace(
+            self._settings(policy),
+            num_epochs=num_epochs,
+            minibatch_size=minibatch_size,
+            minibatches=minibatches,
+            shuffle=shuffle_batch_per_epoch,
+        )
+        parts = self._loop(policy).update(rollouts, settings, tick=pulse.alive)
+        values = torch.stack(list(parts.values())).tolist()
+        self.metrics.log_dict(dict(zip(parts, values, strict=True)), key=policy, window=1)
+        self._count(policy, sum(len(rollout) for rollout in rollouts), num_epochs)
+        self.after_gradient_based_update(timesteps=timesteps or {})
+        return self.metrics.reduce()
+
+    def _loop(self, policy: str) -> PPO:
+        if policy not in self._loops:
+            module = self.module[policy].unwrapped()
+            [(_, optimizer)] = self.get_optimizers_for_module(policy)
+            model = module.model_config
+            self._loops[policy] = PPO(
+                module.net,
+                module.action_space,
+                optimizer,
+                max_seq_len=int(model.get("max_seq_len") or 20),
+                average=_average if self.config.num_learners > 1 else None,
+            )
+        return self._loops[policy]
+
+    def _settings(self, policy: str) -> Settings:
+        config = self.config.get_config_for_module(policy)
+        return Settings(
+            gamma=config.gamma,
+            lambda_=config.lambda_,
+            clip_param=config.clip_param,
+            vf_clip_param=config.vf_clip_param,
+            vf_loss_coeff=config.vf_loss_coeff,
+            entropy_coeff=float(self.entropy_coeff_schedulers_per_module[policy].get_current_value()),
+            kl_coeff=float(self.curr_kl_coeffs_per_module[policy]) if config.use_kl_loss else None,
+            grad_clip=config.grad_clip,
+            grad_clip_by=config.grad_clip_by,
+        )
+
+    def _count(self, policy: str, steps: int, epochs: int) -> None:
+        trained = steps * epochs
+        for key, value in (
+            ((policy, NUM_MODULE_STEPS_TRAINED), trained),
+            ((ALL_MODULES, NUM_MODULE_STEPS_TRAINED), trained),
+            ((ALL_MODULES, NUM_ENV_STEPS_TRAINED), steps),
+        ):
+            self.metrics.log_value(key, value, reduce="sum")
+        for key, value in (
+            ((policy, NUM_MODULE_STEPS_TRAINED_LIFETIME), trained),
+            ((ALL_MODULES, NUM_MODULE_STEPS_TRAINED_LIFETIME), trained),
+            ((ALL_MODULES, NUM_ENV_STEPS_TRAINED_LIFETIME), steps),
+        ):
+            self.metrics.log_value(key, value, reduce="lifetime_sum")
+
+
+def _average(gradient: torch.Tensor) -> None:
+    """Over all learners."""
+    dist.all_reduce(gradient)
+    gradient.div_(dist.get_world_size())

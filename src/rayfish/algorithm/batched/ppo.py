@@ -1,0 +1,361 @@
+"""PPO's update (https://arxiv.org/abs/1707.06347) over rollouts: advantages, loss, minibatches.
+
+The loss is written once, as its gradient at the network's outputs in closed form (`slopes`). Below
+that point the gradient goes through `fused.FusedActorCritic` where the network allows it, and through
+autograd otherwise.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import gymnasium as gym
+import torch
+from torch import Tensor, nn
+
+from rayfish.algorithm.batched import gae
+from rayfish.algorithm.batched.distributions import Distribution, Terms, distribution
+from rayfish.algorithm.batched.fused import FusedActorCritic, fused, mask_of
+from rayfish.algorithm.batched.optimise import FlatOptimiser
+from rayfish.algorithm.batched.rollout import Rollout, Tree
+from rayfish.algorithm.batched.sequences import Sequences, split
+from rayfish.models.nested import map_nested
+
+LOGP, NUMBERS = "logp", "numbers"
+"""Names of a rollout's extras: log probability of the action, and the numbers of its distribution."""
+
+_AT_ONCE = 16384  # rows of images or sequences that go through a network together, for memory's sake
+
+
+@dataclass(frozen=True)
+class Settings:
+    """PPO's settings, under RLlib's names.
+
+    :param kl_coeff: weight of the divergence from the policy that acted; None leaves it out
+    :param minibatches: per epoch; None for as many as hold every row. Several learners must take the
+        same number of steps, whatever each has to learn from
+    """
+
+    gamma: float = 0.99
+    lambda_: float = 1.0
+    clip_param: float = 0.3
+    vf_clip_param: float = 10.0
+    vf_loss_coeff: float = 1.0
+    entropy_coeff: float | Tensor = 0.0
+    kl_coeff: float | Tensor | None = None
+    grad_clip: float | None = None
+    grad_clip_by: str = "global_norm"
+    num_epochs: int = 1
+    minibatch_size: int | None = None
+    minibatches: int | None = None
+    shuffle: bool = True
+
+
+@dataclass
+class Batch:
+    """Rows to learn from: [n, ...], or [sequences, length, ...] with memory.
+
+    :param inputs: observations, or the features of a fused network
+    :param weight: of each row in the loss, 0 for padding; None when all count alike
+    :param state: of a recurrent network before the first row of each sequence
+    """
+
+    inputs: Tree
+    mask: Tensor | None
+    actions: Tensor
+    logp: Tensor
+    numbers: Tensor
+    advantages: Tensor
+    targets: Tensor
+    weight: Tensor | None = None
+    state: Tree | None = None
+
+    def __len__(self) -> int:
+        return int(self.advantages.shape[0])
+
+    def rows(self, index: Tensor | slice) -> Batch:
+        """Some of the rows (or sequences), in the order of `index`."""
+        return Batch(
+            **{
+                name: None if value is None else map_nested(lambda leaf: leaf[index], value)
+                for name, value in vars(self).items()
+            }
+        )
+
+
+def slopes(
+    dist: Distribution, numbers: Tensor, values: Tensor, batch: Batch, settings: Settings
+) -> tuple[Tensor, Tensor, Callable[[], dict[str, Tensor]]]:
+    """The gradients of PPO's loss at a network's outputs, and a function for the loss and its parts."""
+    terms = dist.terms(numbers, batch.actions, batch.numbers if settings.kl_coeff is not None else None)
+    weight: Tensor | float = 1.0 / batch.advantages.numel()
+    if batch.weight is not None:
+        weight = batch.weight / batch.weight.sum()
+    ratio = (terms.logp - batch.logp).exp()
+    gain = batch.advantages * ratio
+    bounded = batch.advantages * ratio.clamp(1.0 - settings.clip_param, 1.0 + settings.clip_param)
+    # Beyond the clip the smaller of the two is constant, and passes no gradient.
+    d_logp = torch.where(gain <= bounded, gain, 0.0).mul_(-weight)
+    has_entropy = isinstance(settings.entropy_coeff, Tensor) or settings.entropy_coeff != 0
+    d_entropy = -settings.entropy_coeff * weight if has_entropy else 0.0
+    d_kl = settings.kl_coeff * weight if settings.kl_coeff is not None else 0.0
+    off = values - batch.targets
+    square = off * off
+    scale = weight * (2.0 * settings.vf_loss_coeff)
+    d_values = torch.where(square <= settings.vf_clip_param, off, 0.0).mul_(scale)
+
+    def parts() -> dict[str, Tensor]:
+        return _parts(torch.minimum(gain, bounded), square, terms, values, batch, settings=settings)
+
+    return terms.pull(d_logp, d_entropy, d_kl), d_values, parts
+
+
+def _parts(
+    surrogate: Tensor, square: Tensor, terms: Terms, values: Tensor, batch: Batch, *, settings: Settings
+) -> dict[str, Tensor]:
+    """The loss and what it is made of, under RLlib's names."""
+    weight = batch.weight
+
+    def mean(rows: Tensor) -> Tensor:
+        return rows.mean() if weight is None else (rows * weight).sum() / weight.sum()
+
+    clipped = square.clamp(0, settings.vf_clip_param)
+    total = mean(-surrogate + settings.vf_loss_coeff * clipped - settings.entropy_coeff * terms.entropy)
+    divergence = mean(terms.kl) if terms.kl is not None else torch.zeros_like(total)
+    if settings.kl_coeff is not None:
+        total = total + settings.kl_coeff * divergence
+    targets = batch.targets if weight is None else batch.targets[weight > 0]
+    left = targets - (values if weight is None else values[weight > 0])
+    explained = 1.0 - left.var() / targets.var()
+    return {
+        "total_loss": total,
+        "policy_loss": -mean(surrogate),
+        "vf_loss": mean(clipped),
+        "vf_loss_unclipped": mean(square),
+        "vf_explained_var": explained.clamp(min=-1.0),
+        "entropy": mean(terms.entropy),
+        "mean_kl_loss": divergence,
+    }
+
+
+class Differentiated:
+    """The passes of a network that autograd differentiates, under the interface of the fused one."""
+
+    def __init__(self, net: Any) -> None:
+        self.net = net
+
+    def forward(self, batch: Batch) -> tuple[Tensor, Tensor]:
+        """(numbers, values)."""
+        numbers, _, reuse = self.net.policy(batch.inputs, batch.state)
+        values = self.net.value(batch.inputs, batch.state, reuse)
+        self._out = numbers, values
+        return numbers.detach(), values.detach()
+
+    def backward(self, d_numbers: Tensor, d_values: Tensor, optimiser: FlatOptimiser) -> None:
+        """Adds up the gradients of all parameters."""
+        optimiser.gradient.zero_()
+        pairs = [
+            (out, slope)
+            for out, slope in zip(self._out, (d_numbers, d_values), strict=True)
+            if out.requires_grad
+        ]
+        torch.autograd.backward([out for out, _ in pairs], [slope for _, slope in pairs])
+
+
+class WrittenOut:
+    """The passes of a fused network."""
+
+    def __init__(self, plain: FusedActorCritic) -> None:
+        self.plain = plain
+
+    @torch.no_grad()
+    def forward(self, batch: Batch) -> tuple[Tensor, Tensor]:
+        """(numbers, values)."""
+        return self.plain.forward(batch.inputs, batch.mask)
+
+    @torch.no_grad()
+    def backward(self, d_numbers: Tensor, d_values: Tensor, optimiser: FlatOptimiser) -> None:
+        """Writes the gradients of all parameters."""
+        self.plain.backward(d_numbers, d_values, optimiser.gradients)
+
+
+class PPO:
+    """Learns from rollouts.
+
+    :param net: an actor-critic from `models/`
+    :param optimizer: a torch optimizer over all of its parameters
+    :param average: called with the gradient before each step, to average it over several learners
+    """
+
+    def __init__(
+        self,
+        net: nn.Module,
+        action_space: gym.Space,
+        optimizer: torch.optim.Optimizer,
+        *,
+        max_seq_len: int = 20,
+        average: Callable[[Tensor], None] | None = None,
+    ) -> None:
+        self.net: Any = net
+        self.dist = distribution(action_space)
+        self.plain = fused(net)
+        self.passes: Differentiated | WrittenOut = (
+            WrittenOut(self.plain) if self.plain is not None else Differentiated(net)
+        )
+        self.optimiser = FlatOptimiser(optimizer, list(net.parameters()))
+        self._max_seq_len = max_seq_len
+        self._average = average
+
+    def update(
+        self, rollouts: Sequence[Rollout], settings: Settings, tick: Callable[[], None] = lambda: None
+    ) -> dict[str, Tensor]:
+        """All epochs over the rollouts; gives the last minibatch's loss and its parts.
+
+        :param tick: called after each step
+        """
+        batch = self.batch(rollouts, settings)
+        self.optimiser.attach()
+        parts: Callable[[], dict[str, Tensor]] | None = None
+        for minibatch in minibatches(batch, settings):
+            parts = self.step(minibatch, settings)
+            tick()
+        assert parts is not None
+        return parts()
+
+    def step(self, minibatch: Batch, settings: Settings) -> Callable[[], dict[str, Tensor]]:
+        """One step of the optimizer; gives a function for the loss and its parts."""
+        numbers, values = self.passes.forward(minibatch)
+        with torch.no_grad():
+            d_numbers, d_values, parts = slopes(self.dist, numbers, values, minibatch, settings)
+        self.passes.backward(d_numbers, d_values, self.optimiser)
+        if self._average is not None:
+            self._average(self.optimiser.gradient)
+        self.optimiser.clip(settings.grad_clip, settings.grad_clip_by)
+        self.optimiser.step()
+        return parts
+
+    @torch.no_grad()
+    def batch(self, rollouts: Sequence[Rollout], settings: Settings) -> Batch:
+        """Rollouts with their advantages, as rows; advantages centred and scaled over all of them."""
+        parts = [self._rows(rollout, settings) for rollout in rollouts]
+        whole = parts[0] if len(parts) == 1 else _joined(parts)
+        kept = whole.advantages if whole.weight is None else whole.advantages[whole.weight > 0]
+        whole.advantages = (whole.advantages - kept.mean()) / kept.std(unbiased=False).clamp(min=1e-4)
+        return whole
+
+    def _rows(self, rollout: Rollout, settings: Settings) -> Batch:
+        sequences = split(rollout, self._max_seq_len) if rollout.states is not None else None
+        inputs, mask = rollout.obs, None
+        if self.plain is not None:
+            mask = mask_of(rollout.obs, self.plain.masked)
+            inputs = self.plain.features(_flat(rollout.obs))
+            values, last, final = self._plain_values(rollout, inputs)
+        else:
+            values, last, final = self._values(rollout, sequences)
+        next_values = gae.following(values, last, rollout.final_index, final)
+        advantages = gae.advantages(
+            rollout.rewards,
+            values,
+            next_values,
+            terminated=rollout.terminated,
+            done=rollout.done,
+            valid=rollout.valid,
+            gamma=settings.gamma,
+            lambda_=settings.lambda_,
+        )
+        targets = advantages + values
+        columns = {
+            "actions": rollout.actions,
+            "logp": rollout.extras[LOGP],
+            "numbers": rollout.extras[NUMBERS],
+            "advantages": advantages,
+            "targets": targets,
+        }
+        if sequences is not None:
+            padded: dict[str, Any] = {name: sequences.gather(column) for name, column in columns.items()}
+            first = sequences.first(rollout.states)
+            return Batch(sequences.gather(inputs), None, **padded, weight=sequences.weight, state=first)
+        flat: dict[str, Any] = {name: _flat(column) for name, column in columns.items()}
+        flat_inputs = inputs if self.plain is not None else _flat(inputs)
+        rows = Batch(flat_inputs, None if mask is None else _flat(mask), **flat)
+        if rollout.valid is None:
+            return rows
+        return rows.rows(rollout.valid.reshape(-1).nonzero().squeeze(-1))
+
+    def _plain_values(self, rollout: Rollout, features: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        assert self.plain is not None
+        steps, slots = rollout.shape
+        more = [self.plain.features(rollout.last_obs), self.plain.features(rollout.final_obs)]
+        values = self.plain.value(torch.cat([features, *more]))
+        now, last, final = values.split([steps * slots, slots, len(more[1])])
+        return now.view(steps, slots), last, final
+
+    def _values(self, rollout: Rollout, sequences: Sequences | None) -> tuple[Tensor, Tensor, Tensor]:
+        """Values of every observation, of the last ones and of the final ones."""
+        if sequences is None:
+            steps, slots = rollout.shape
+            now = self._value_of(_flat(rollout.obs), None).view(steps, slots)
+            return now, self._value_of(rollout.last_obs, None), self._value_of(rollout.final_obs, None)
+        padded = self._value_of(sequences.gather(rollout.obs), sequences.first(rollout.states))
+        now = sequences.scatter(padded)
+        last = self._value_of(_timed(rollout.last_obs), rollout.last_state)
+        final = self._value_of(_timed(rollout.final_obs), rollout.final_state)
+        return now, last.view(-1), final.view(-1)
+
+    def _value_of(self, obs: Tree, state: Tree | None) -> Tensor:
+        """In pieces, so that a large rollout of images needs no huge memory."""
+        rows = _length(obs)
+        if rows == 0:
+            return torch.zeros(0, device=self.optimiser.weights.device)
+        found = []
+        for start in range(0, rows, _AT_ONCE):
+            piece = slice(start, start + _AT_ONCE)
+            here = None if state is None else map_nested(lambda leaf, at=piece: leaf[at], state)
+            found.append(self.net.value(map_nested(lambda leaf, at=piece: leaf[at], obs), here))
+        return torch.cat(found) if len(found) > 1 else found[0]
+
+
+def minibatches(batch: Batch, settings: Settings) -> Iterator[Batch]:
+    """All epochs' minibatches, each full: the last of an epoch is filled up with its first rows."""
+    rows = len(batch)
+    size = settings.minibatch_size or rows
+    if batch.weight is not None:  # sequences: as many as make up the size
+        size = max(1, size // int(batch.weight.shape[1]))
+    size = min(size, rows)
+    count = settings.minibatches or -(-rows // size)
+    for _ in range(settings.num_epochs):
+        shuffled = batch
+        if size < rows or count > 1:
+            shuffled = batch.rows(_order(rows, count * size, settings, batch.advantages.device))
+        for start in range(0, count * size, size):
+            yield shuffled if len(shuffled) == size else shuffled.rows(slice(start, start + size))
+
+
+def _order(rows: int, wanted: int, settings: Settings, device: torch.device) -> Tensor:
+    order = torch.randperm(rows, device=device) if settings.shuffle else torch.arange(rows, device=device)
+    if wanted > rows:
+        order = order.repeat(-(-wanted // rows))
+    return order[:wanted]
+
+
+def _joined(parts: Sequence[Batch]) -> Batch:
+    def joined(*trees: Tree) -> Tree:
+        return None if trees[0] is None else map_nested(lambda *leaves: torch.cat(leaves), *trees)
+
+    return Batch(**{name: joined(*(getattr(part, name) for part in parts)) for name in vars(parts[0])})
+
+
+def _flat(tree: Tree) -> Tree:
+    return map_nested(lambda leaf: leaf.flatten(0, 1), tree)
+
+
+def _timed(tree: Tree) -> Tree:
+    return map_nested(lambda leaf: leaf.unsqueeze(1), tree)
+
+
+def _length(tree: Tree) -> int:
+    while isinstance(tree, dict | tuple):
+        tree = next(iter(tree.values())) if isinstance(tree, dict) else tree[0]
+    return int(tree.shape[0])

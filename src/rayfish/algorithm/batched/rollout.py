@@ -1,0 +1,124 @@
+"""Experience as a few large arrays: T steps of N slots, written in place while sampling.
+
+A slot is one environment, or one agent of one environment. Leaves are torch tensors on the device
+where actions are chosen; a tree (dict or tuple) of them where observations are nested.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from rayfish.models.nested import map_nested
+
+Tree = Any
+"""A tensor, or a dict or tuple of trees."""
+
+
+@dataclass
+class Rollout:
+    """What a sampler collected, and what a learner or a replay buffer takes.
+
+    :param obs: [T, N, ...] what was seen before each step
+    :param actions: [T, N, ...] as the policy chose them (not yet scaled to the environment's bounds)
+    :param rewards: [T, N]
+    :param terminated: [T, N] the step ended the episode for good: nothing comes after it
+    :param done: [T, N] the step ended the episode, by itself or by a time limit
+    :param valid: [T, N] false where a slot only waited (an environment that resets in a step of its
+        own, an agent that is away); None when every entry is a step
+    :param last_obs: [N, ...] what was seen after the last step
+    :param final_index: [K] `t * N + n` of the steps that ended an episode, ascending
+    :param final_obs: [K, ...] the true last observation of each of those episodes
+    :param extras: [T, N, ...] what the policy said besides the action, by name
+    :param states: [T, N, ...] a recurrent policy's state before each step; None without memory
+    :param last_state: [N, ...] its state after the last step
+    :param final_state: [K, ...] its state at each final observation
+    :param stream: number of the process that sampled it; slots of one stream go on where they ended
+    """
+
+    obs: Tree
+    actions: Tensor
+    rewards: Tensor
+    terminated: Tensor
+    done: Tensor
+    valid: Tensor | None
+    last_obs: Tree
+    final_index: Tensor
+    final_obs: Tree
+    extras: dict[str, Tensor] = field(default_factory=dict)
+    states: Tree | None = None
+    last_state: Tree | None = None
+    final_state: Tree | None = None
+    stream: int = 0
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """(T, N)."""
+        steps, slots = self.rewards.shape
+        return int(steps), int(slots)
+
+    def __len__(self) -> int:
+        """Steps that were really taken."""
+        return int(self.rewards.numel() if self.valid is None else self.valid.sum())
+
+    def to(self, device: torch.device | str) -> Rollout:
+        """The same on another device; itself where it is there already."""
+        if self.rewards.device == torch.device(device):
+            return self
+        return self._mapped(lambda leaf: leaf.to(device, non_blocking=True))
+
+    def copy(self) -> Rollout:
+        """A copy of its own; a sampler writes its next rollout into the same memory."""
+        return self._mapped(torch.clone)
+
+    def columns(self, start: int, stop: int) -> Rollout:
+        """The slots `start` to `stop` alone, as one learner of several takes them."""
+        _, slots = self.shape
+        slot = self.final_index % slots
+        mine = (slot >= start) & (slot < stop)
+        step = self.final_index[mine] // slots
+        cut = replace(
+            self,
+            final_index=step * (stop - start) + slot[mine] - start,
+            extras={name: value[:, start:stop] for name, value in self.extras.items()},
+        )
+        for name in ("obs", "actions", "rewards", "terminated", "done", "valid", "states"):
+            setattr(cut, name, _over(getattr(self, name), lambda leaf: leaf[:, start:stop]))
+        for name in ("last_obs", "last_state"):
+            setattr(cut, name, _over(getattr(self, name), lambda leaf: leaf[start:stop]))
+        for name in ("final_obs", "final_state"):
+            setattr(cut, name, _over(getattr(self, name), lambda leaf: leaf[mine]))
+        return cut
+
+    def _mapped(self, function: Callable[[Tensor], Tensor]) -> Rollout:
+        changed: dict[str, Any] = {
+            name: _over(value, function) for name, value in vars(self).items() if name != "stream"
+        }
+        return Rollout(**changed, stream=self.stream)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Between processes as NumPy arrays, which Ray moves without copying."""
+        return {
+            name: value if name == "stream" else _over(value, lambda leaf: leaf.cpu().numpy())
+            for name, value in vars(self).items()
+        }
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Tensors again, over the memory of the arrays; nothing writes to them."""
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", message=".*not writable")
+            vars(self).update(
+                {
+                    name: value if name == "stream" else _over(value, torch.from_numpy)
+                    for name, value in state.items()
+                }
+            )
+
+
+def _over(tree: Tree | None, function: Callable[[Tensor], Tensor]) -> Tree | None:
+    return None if tree is None else map_nested(function, tree)

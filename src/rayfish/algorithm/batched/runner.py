@@ -1,0 +1,379 @@
+"""The env runner of the batched path: RLlib starts, weighs and stops it; sampling is `collect.Sampler`."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from ray.rllib.callbacks.utils import make_callback
+from ray.rllib.core import DEFAULT_MODULE_ID
+from ray.rllib.env import INPUT_ENV_SINGLE_SPACES, INPUT_ENV_SPACES
+from ray.rllib.env.env_context import EnvContext
+from ray.rllib.env.env_runner import NUM_ENV_STEP_FAILURES_LIFETIME
+from ray.rllib.env.single_agent_env_runner import SingleAgentEnvRunner
+from ray.rllib.utils.metrics import (
+    EPISODE_LEN_MAX,
+    EPISODE_LEN_MEAN,
+    EPISODE_LEN_MIN,
+    EPISODE_RETURN_MAX,
+    EPISODE_RETURN_MEAN,
+    EPISODE_RETURN_MIN,
+    SAMPLE_TIMER,
+    WEIGHTS_SEQ_NO,
+)
+from ray.tune.registry import ENV_CREATOR, _global_registry
+
+from rayfish.algorithm.batched.actors import ActorCriticActor
+from rayfish.algorithm.batched.collect import Actor, Sampler
+from rayfish.algorithm.batched.episodes import as_episodes
+from rayfish.algorithm.batched.rollout import Rollout
+from rayfish.algorithm.callbacks import REPORT
+from rayfish.algorithm.module import ActorCriticModule
+from rayfish.algorithm.normalise import NormalizeObservations
+from rayfish.envs import state as env_state
+from rayfish.envs.agents import AgentsVector
+from rayfish.envs.state import FRESH
+from rayfish.envs.vector import Finished, Vector
+from rayfish.models.nested import map_nested
+
+logger = logging.getLogger("ray.rllib")
+
+
+@dataclass(frozen=True)
+class Played:
+    """What RLlib's evaluation asks of episodes: how long they were."""
+
+    steps: int
+
+    def env_steps(self) -> int:
+        """Environment steps."""
+        return self.steps
+
+    def agent_steps(self) -> int:
+        """The same here."""
+        return self.steps
+
+
+class BatchedEnvRunner(SingleAgentEnvRunner):
+    """Steps a `Vector` of environments, with one pass of the policy for all of them."""
+
+    vector: Vector | None = None
+    _sampler: Sampler | None = None
+
+    def __init__(self, *, config: Any, **kwargs: Any) -> None:
+        super().__init__(config=config, **kwargs)
+        on_gpu = config.num_gpus_per_learner and not config.num_learners and not self.worker_index
+        if on_gpu and torch.cuda.is_available():
+            # The learner is in this process: what is sampled stays where it will be learnt from.
+            self._device = torch.device("cuda")
+            self.module.to(self._device)
+        if self.vector is not None:
+            self._sampler = self._new_sampler()
+
+    def make_env(self) -> None:
+        """The vector of this runner, in place of RLlib's list of environments."""
+        if self.vector is not None:
+            try:
+                self.vector.close()
+            except Exception as error:
+                logger.warning("closing the environments before making new ones failed: %s", error)
+        context = EnvContext(
+            self.config.env_config, worker_index=self.worker_index, num_workers=self.num_workers
+        )
+        creator = _global_registry.get(ENV_CREATOR, self.config.env)
+        self.vector = creator.many(context, self.config.num_envs_per_env_runner)
+        self.env = self.vector.env
+        self.num_envs = self.config.num_envs_per_env_runner
+        self._needs_initial_reset = True
+        if self._sampler is not None:
+            self._sampler.vector = self.vector
+        make_callback(
+            "on_environment_created",
+            callbacks_objects=self._callbacks,
+            callbacks_functions=self.config.callbacks_on_environment_created,
+            kwargs={
+                "env_runner": self,
+                "metrics_logger": self.metrics,
+                "env": self.env.unwrapped,
+                "env_context": context,
+            },
+        )
+
+    def make_module(self) -> None:
+        """The policy; of several agents, the one they share."""
+        if not self.config.is_multi_agent:
+            super().make_module()
+            return
+        self.module = self.config.get_multi_rl_module_spec(
+            spaces=self.get_spaces(), inference_only=True
+        ).build()
+        self.module.foreach_module(lambda _, module: module.to(self._device))
+
+    @property
+    def policy_id(self) -> str:
+        """The name of the one policy."""
+        return next(iter(self.config.policies)) if self.config.is_multi_agent else DEFAULT_MODULE_ID
+
+    @property
+    def policy(self) -> Any:
+        """The module that acts."""
+        return self.module[self.policy_id] if self.config.is_multi_agent else self.module
+
+    def get_spaces(self) -> dict[str, Any]:
+        """As RLlib asks for them: of the vector, of one slot, and of the policy."""
+        if self.vector is None:
+            return self.spaces
+        single = (self.vector.observation_space, self.vector.action_space)
+        # The connectors are made after the first time this is asked.
+        pipeline = getattr(self, "_env_to_module", None)
+        seen = single[0] if pipeline is None else pipeline.observation_space
+        return {
+            INPUT_ENV_SPACES: (self.env.observation_space, self.env.action_space),
+            INPUT_ENV_SINGLE_SPACES: single,
+            self.policy_id: (seen, single[1]),
+        }
+
+    def sample_rollout(self, steps: int | None = None) -> Rollout:
+        """So many steps of every slot (by default the configured fragment), in reused memory."""
+        steps = steps or self.config.get_rollout_fragment_length(self.worker_index)
+        sampler = self._sampler
+        assert sampler is not None
+        while True:
+            if self._needs_initial_reset:
+                self._begin()
+            try:
+                rollout = sampler.collect(steps, self.num_env_steps_sampled_lifetime)
+                break
+            except Exception as error:
+                self._step_failed(error)
+        rollout.stream = self.worker_index or 0
+        taken = len(rollout)
+        self.num_env_steps_sampled_lifetime += taken * (self.config.num_env_runners or 1)
+        self._sampled_steps += taken
+        return rollout
+
+    def sample(
+        self,
+        *,
+        num_timesteps: int | None = None,
+        num_episodes: int | None = None,
+        explore: bool | None = None,
+        random_actions: bool = False,
+        force_reset: bool = False,
+    ) -> list[Any]:
+        """RLlib's own call: episodes to learn from, or (evaluating) their lengths alone."""
+        assert self._sampler is not None and self.vector is not None
+        self.metrics.log_value(WEIGHTS_SEQ_NO, self._weights_seq_no, window=1)
+        self._needs_initial_reset |= force_reset
+        self._actor.explore = self.config.explore if explore is None else explore
+        with self.metrics.log_time(SAMPLE_TIMER):
+            if num_episodes is not None:
+                samples: list[Any] = self._play(num_episodes)
+            elif self.config.in_evaluation:
+                steps = -(-(num_timesteps or 1) // self.vector.num_slots)
+                samples = [Played(len(self.sample_rollout(steps)))]
+            else:
+                fragment = -(-num_timesteps // self.vector.num_slots) if num_timesteps else None
+                rollout = self.sample_rollout(fragment)
+                spaces = self.get_spaces()[self.policy_id]
+                samples = as_episodes(rollout, spaces, self._weights_seq_no)
+        self.sampled(samples)
+        return samples
+
+    def sampled(self, samples: Sequence[Any]) -> None:
+        """A sample is complete: who asked to hear of it, hears of it."""
+        make_callback(
+            "on_sample_end",
+            callbacks_objects=self._callbacks,
+            callbacks_functions=self.config.callbacks_on_sample_end,
+            kwargs={"env_runner": self, "metrics_logger": self.metrics, "samples": samples},
+        )
+        self._time_after_sampling = time.perf_counter()
+
+    def get_metrics(self) -> Any:
+        """What happened since the last call: steps, finished episodes, and where the time went."""
+        finished = self.vector.take_finished() if self.vector is not None else Finished()
+        self._increase_sampled_metrics(self._sampled_steps, len(finished.returns))
+        self._sampled_steps = 0
+        if finished.returns:
+            self._log_finished(finished)
+        if self._sampler is not None:
+            clock = self._sampler.clock
+            self.metrics.log_value((REPORT, "env_s"), clock.env, reduce="sum")
+            self.metrics.log_value((REPORT, "policy_s"), clock.policy, reduce="sum")
+            clock.env = clock.policy = 0.0
+        return self.metrics.reduce()
+
+    def assert_healthy(self) -> None:
+        """Asked by RLlib before it counts on this runner."""
+        assert self.vector is not None and self.module is not None
+
+    def stop(self) -> None:
+        """Close the environments."""
+        if self.vector is not None:
+            self.vector.close()
+
+    def running_state(self, way: str) -> dict[str, Any] | None:
+        """What a snapshot keeps of the sampling itself; None where the environments cannot be saved."""
+        assert self.vector is not None and self._sampler is not None
+        envs = None if way == FRESH else self._env_state(way)
+        if envs is None:
+            return None
+        return {
+            "envs": envs,
+            "vector": self.vector.state(),
+            "obs": self._sampler.obs,
+            "state": self._sampler.state,
+        }
+
+    def set_running_state(self, way: str, state: dict[str, Any]) -> None:
+        """Goes on where `running_state` was taken."""
+        assert self.vector is not None and self._sampler is not None
+        inner = self.env.unwrapped
+        if hasattr(inner, "envs"):
+            inner.envs = env_state.load(inner.envs, way, state["envs"]["envs"])
+        else:
+            [again] = env_state.load([inner], way, state["envs"]["envs"])
+            vars(inner).update(vars(again))
+        vars(inner).update(state["envs"]["more"])
+        self.vector.set_state(state["vector"])
+        self._sampler.obs = state["obs"]
+        self._sampler.state = _to(state["state"], self._device)
+
+    def begin_anew(self) -> None:
+        """Drop what is under way; the next sample begins new episodes."""
+        self._needs_initial_reset = True
+
+    def _env_state(self, way: str) -> dict[str, Any] | None:
+        inner = self.env.unwrapped
+        if hasattr(inner, "envs"):
+            kept = [name for name in _VECTOR if hasattr(inner, name)]
+            more = {name: getattr(inner, name) for name in kept if not isinstance(inner, AgentsVector)}
+            return {"envs": env_state.dump(inner.envs, way), "more": more}
+        if isinstance(inner, Vector) or hasattr(inner, "processes"):
+            return None
+        return {"envs": env_state.dump([inner], env_state.PICKLE), "more": {}}
+
+    _sampled_steps = 0
+
+    @property
+    def _actor(self) -> Any:
+        assert self._sampler is not None
+        return self._sampler.actor
+
+    def _new_sampler(self) -> Sampler:
+        assert self.vector is not None
+        sampler = Sampler(
+            self.vector,
+            actor_for(self.policy, self.vector.action_space, explore=bool(self.config.explore)),
+            device=self._device,
+            scale=bool(self.config.normalize_actions),
+            clip=bool(self.config.clip_actions),
+        )
+        pieces = [p for p in self._env_to_module.connectors if isinstance(p, NormalizeObservations)]
+        if pieces:
+            sampler.normalise = _Normaliser(pieces[0], self)
+        return sampler
+
+    def _begin(self) -> None:
+        assert self._sampler is not None
+        while self._needs_initial_reset:
+            try:
+                self._sampler.reset(self._seed)
+                self._needs_initial_reset = False
+            except Exception as error:
+                if not self.config.restart_failed_sub_environments:
+                    raise
+                logger.exception("Resetting the env resulted in an error! The original error is: %s", error)
+                self.make_env()
+
+    def _step_failed(self, error: Exception) -> None:
+        """As RLlib, and in its words: new environments where the experiment wants them, else the end."""
+        self.metrics.log_value(NUM_ENV_STEP_FAILURES_LIFETIME, 1, reduce="lifetime_sum")
+        said = f"RLlib {type(self).__name__}: Environment step failed"
+        if not self.config.restart_failed_sub_environments:
+            logger.exception(
+                "%s and is not made anew. The original error type: %s. %s", said, type(error), error
+            )
+            raise RuntimeError from error
+        logger.exception(
+            "%s. Will force reset env(s) in this EnvRunner. The original error is: %s", said, error
+        )
+        self.make_env()
+
+    def _play(self, episodes: int) -> list[Played]:
+        """Exactly so many episodes, each environment's share fixed before: short ones gain nothing by it."""
+        assert self.vector is not None
+        self._needs_initial_reset = True
+        self._begin()
+        envs = self.num_envs
+        share = [episodes // envs + (index < episodes % envs) for index in range(envs)]
+        kept, steps = Finished(), 0
+        self.vector.take_finished()
+        while any(share):
+            steps += len(self.sample_rollout(1))
+            new = self.vector.take_finished()
+            for place, env in enumerate(new.slots):
+                if share[env] > 0:
+                    share[env] -= 1
+                    kept.add(new, place)
+        self.vector.finished = kept
+        self._needs_initial_reset = True
+        self._sampled_steps = sum(kept.lengths)
+        return [Played(length) for length in kept.lengths]
+
+    def _log_finished(self, finished: Finished) -> None:
+        series: dict[tuple[str, ...], list[Any]] = {
+            ("returns",): finished.returns,
+            ("lengths",): finished.lengths,
+        }
+        series |= {("policy_returns", name): values for name, values in finished.policy.items()}
+        series |= {("env", name): values for name, values in finished.env.items()}
+        for key, values in series.items():
+            self.metrics.log_value((REPORT, *key), values[0], reduce="item_series")
+            self.metrics._get_key((REPORT, *key)).items.extend(values[1:])
+        # RLlib's own figures, for callbacks and searchers that know them: of this sample.
+        for names, values in (
+            ((EPISODE_RETURN_MEAN, EPISODE_RETURN_MIN, EPISODE_RETURN_MAX), series["returns",]),
+            ((EPISODE_LEN_MEAN, EPISODE_LEN_MIN, EPISODE_LEN_MAX), series["lengths",]),
+        ):
+            self.metrics.log_value(names[0], float(np.mean(values)), window=1)
+            self.metrics.log_value(names[1], float(min(values)), reduce="min", window=1)
+            self.metrics.log_value(names[2], float(max(values)), reduce="max", window=1)
+        self.metrics.log_value(
+            ("module_episode_return_mean", self.policy_id), float(np.mean(finished.returns)), window=1
+        )
+
+
+# What a synchronous vector of environments keeps besides the environments.
+_VECTOR = ("_autoreset_envs", "_env_obs", "_observations", "_rewards", "_terminations", "_truncations")
+
+
+class _Normaliser:
+    """Observations through the runner's normaliser; it learns from them unless evaluating."""
+
+    def __init__(self, connector: NormalizeObservations, runner: BatchedEnvRunner) -> None:
+        self._connector = connector
+        self._runner = runner
+
+    def __call__(self, obs: Any) -> Any:
+        learn = not self._runner.config.in_evaluation
+        return self._connector.batch(self._runner.policy_id, obs, learn=learn)
+
+
+def actor_for(module: Any, action_space: Any, *, explore: bool) -> Actor:
+    """The way to act of a policy's module."""
+    if isinstance(module, ActorCriticModule):
+        return ActorCriticActor(module.net, action_space, explore=explore)
+    from rayfish.algorithm.batched.actors_off_policy import off_policy_actor
+
+    return off_policy_actor(module, action_space, explore=explore)
+
+
+def _to(state: Any, device: Any) -> Any:
+    return None if state is None else map_nested(lambda leaf: leaf.to(device), state)

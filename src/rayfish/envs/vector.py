@@ -1,0 +1,202 @@
+"""Many environments as one: a step takes and gives arrays, whatever way finished episodes begin anew.
+
+Gymnasium's vectors reset a finished environment in the same step (its last observation travels in the
+infos), in the step after (which then is no step of an episode), or not by themselves. A `Vector` hides
+that: it says which entries are steps, and gives the true last observation of every episode. Returns and
+lengths are counted here, for every finished episode exactly once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+from gymnasium.vector import AutoresetMode, VectorEnv
+
+from rayfish.envs.rewards import TRUE_RETURN
+from rayfish.models.nested import map_nested
+
+METRICS = "metrics"
+"""Key of an episode's last info under which an environment reports figures of its own."""
+
+Tree = Any
+
+
+@dataclass
+class Moment:
+    """What one step of all slots gave.
+
+    :param obs: [N, ...] what each slot sees now; the next episode's first observation where one ended
+        and began anew in the same step
+    :param rewards: [N]
+    :param terminated: [N] ended for good
+    :param truncated: [N] cut off
+    :param valid: [N] false where the slot took no step; None when all did
+    :param ended: [K] the slots whose episode ended in this step
+    :param final_obs: [K, ...] their true last observations
+    """
+
+    obs: Tree
+    rewards: np.ndarray
+    terminated: np.ndarray
+    truncated: np.ndarray
+    valid: np.ndarray | None
+    ended: np.ndarray
+    final_obs: Tree
+
+
+@dataclass
+class Finished:
+    """Episodes that came to their end, in the order in which they did.
+
+    :param slots: the environment each was played in
+    :param env: what environments reported of them, by name
+    :param policy: the returns of each policy; of several agents only
+    """
+
+    returns: list[float] = field(default_factory=list)
+    lengths: list[int] = field(default_factory=list)
+    slots: list[int] = field(default_factory=list)
+    env: dict[str, list[float]] = field(default_factory=dict)
+    policy: dict[str, list[float]] = field(default_factory=dict)
+
+    def add(self, other: Finished, place: int) -> None:
+        """Take up one episode of another list; figures only where every episode has reported them."""
+        for name in ("returns", "lengths", "slots"):
+            getattr(self, name).append(getattr(other, name)[place])
+        for mine, theirs in ((self.env, other.env), (self.policy, other.policy)):
+            for name, values in theirs.items():
+                if len(values) == len(other.returns):
+                    mine.setdefault(name, []).append(values[place])
+
+    def report(self, info: Mapping[str, Any]) -> None:
+        """Take up what an episode's last info says under `metrics`."""
+        figures = info.get(METRICS)
+        for name, value in figures.items() if isinstance(figures, Mapping) else ():
+            if np.ndim(value) == 0:
+                self.env.setdefault(str(name), []).append(float(value))
+
+
+class Vector:
+    """What the sampler steps.
+
+    :param env: what RLlib and callbacks see as the environment
+    """
+
+    env: Any
+    num_slots: int
+    observation_space: gym.Space
+    action_space: gym.Space
+
+    def __init__(self) -> None:
+        self.finished = Finished()
+
+    def reset(self, seed: int | None) -> Tree:
+        """Begin all episodes; the first observations."""
+        raise NotImplementedError
+
+    def step(self, actions: Any) -> Moment:
+        """One step of every slot."""
+        raise NotImplementedError
+
+    def take_finished(self) -> Finished:
+        """The episodes that ended since the last call."""
+        taken, self.finished = self.finished, Finished()
+        return taken
+
+    def state(self) -> dict[str, Any]:
+        """What it counts, besides the environments themselves; see `set_state`."""
+        raise NotImplementedError
+
+    def set_state(self, state: dict[str, Any]) -> None:
+        """Put back what `state` gave."""
+        vars(self).update(state)
+
+    def close(self) -> None:
+        """Close the environments."""
+        self.env.close()
+
+
+class GymVector(Vector):
+    """A Gymnasium `VectorEnv` in any of its autoreset modes."""
+
+    def __init__(self, env: VectorEnv) -> None:
+        super().__init__()
+        self.env = env
+        self.num_slots = env.num_envs
+        self.observation_space = env.single_observation_space
+        self.action_space = env.single_action_space
+        mode = (env.metadata or {}).get("autoreset_mode", AutoresetMode.NEXT_STEP)
+        self._mode = AutoresetMode(mode)
+        self._returns = np.zeros(self.num_slots)
+        self._lengths = np.zeros(self.num_slots, np.int64)
+        self._over = np.zeros(self.num_slots, bool)
+
+    def reset(self, seed: int | None) -> Tree:
+        """Begin all episodes."""
+        self._returns[:], self._lengths[:], self._over[:] = 0.0, 0, False
+        obs, _ = self.env.reset(seed=seed)
+        return map_nested(np.asarray, obs)
+
+    def step(self, actions: Any) -> Moment:
+        """One step; an environment that only began anew in it took none."""
+        obs, rewards, terminated, truncated, infos = self.env.step(actions)
+        obs, rewards = map_nested(np.asarray, obs), np.asarray(rewards)
+        terminated, truncated = np.asarray(terminated, bool), np.asarray(truncated, bool)
+        valid = None
+        if self._mode is AutoresetMode.NEXT_STEP and self._over.any():
+            valid = ~self._over
+            rewards, terminated, truncated = (np.where(valid, x, 0) for x in (rewards, terminated, truncated))
+            terminated, truncated = terminated.astype(bool), truncated.astype(bool)
+        self._returns += rewards
+        self._lengths += 1 if valid is None else valid
+        over = terminated | truncated
+        ended = np.flatnonzero(over)
+        final = self._final(obs, infos, ended)
+        if ended.size:
+            self._count(infos, ended)
+            if self._mode is AutoresetMode.DISABLED:
+                first, _ = self.env.reset(options={"reset_mask": over})
+                obs = map_nested(np.asarray, first)
+        self._over = over
+        return Moment(obs, rewards, terminated, truncated, valid, ended, final)
+
+    def state(self) -> dict[str, Any]:
+        """Sums of the running episodes, and which of them begin anew in the next step."""
+        names = ("_returns", "_lengths", "_over", "finished")
+        return {name: getattr(self, name) for name in names}
+
+    def _final(self, obs: Tree, infos: dict[str, Any], ended: np.ndarray) -> Tree:
+        told = infos.get("final_obs") if self._mode is AutoresetMode.SAME_STEP and ended.size else None
+        if told is None:
+            return map_nested(lambda leaf: leaf[ended], obs)
+        if isinstance(told, np.ndarray) and told.dtype == object:
+            return map_nested(lambda *leaves: np.stack(leaves), *(told[index] for index in ended))
+        return map_nested(lambda leaf: np.asarray(leaf)[ended], told)
+
+    def _count(self, infos: dict[str, Any], ended: np.ndarray) -> None:
+        last = infos.get("final_info", infos) if self._mode is AutoresetMode.SAME_STEP else infos
+        for index in ended.tolist():
+            info = _of_one(last, index) if last else {}
+            self.finished.returns.append(float(info.get(TRUE_RETURN, self._returns[index])))
+            self.finished.lengths.append(int(self._lengths[index]))
+            self.finished.slots.append(index)
+            if METRICS in info:
+                self.finished.report(info)
+        self._returns[ended], self._lengths[ended] = 0.0, 0
+
+
+def _of_one(infos: Mapping[str, Any], index: int) -> dict[str, Any]:
+    """One environment's info out of a vector's: arrays by key, with a mask `_key` beside each."""
+    found: dict[str, Any] = {}
+    for key, value in infos.items():
+        if key.startswith("_"):
+            continue
+        if isinstance(value, Mapping):
+            found[key] = _of_one(value, index)
+        elif f"_{key}" not in infos or infos[f"_{key}"][index]:
+            found[key] = value[index]
+    return found
