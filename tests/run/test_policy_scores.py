@@ -20,6 +20,7 @@ PPO = (
     "training.model.fcnet_hiddens=[16]",
     "evaluation.evaluation_interval=1",
     "evaluation.evaluation_duration=6",
+    "evaluation.evaluation_config.num_envs_per_env_runner=1",  # episodes are numbered by their environment
 )
 
 
@@ -110,6 +111,7 @@ OFF_POLICY = (
     "training.model.fcnet_hiddens=[16]",
     "evaluation.evaluation_interval=1",
     "evaluation.evaluation_duration=6",
+    "evaluation.evaluation_config.num_envs_per_env_runner=1",  # episodes are numbered by their environment
 )
 
 

@@ -35,7 +35,7 @@ def test_a_run_folder_holds_everything_the_design_names():
     run = train("stop_conditions.training_iteration=4", "checkpoint.checkpoint_frequency=2")
     info = info_of(run)
     assert info["status"] == "done"
-    assert info["runner"]["used"] == "rllib"
+    assert info["runner"]["used"] == "batched"
     assert info["counters"]["run/iteration"] == 4
     for name in ("config.yaml", "overrides.yaml", "command.txt", "provenance.json", "log.txt"):
         assert (run / name).is_file(), name

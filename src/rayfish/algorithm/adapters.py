@@ -15,18 +15,20 @@ from types import FrameType
 from typing import Any
 
 import gymnasium as gym
-from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
+from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from ray.rllib.env.multi_agent_env import MultiAgentEnv
 
 from rayfish.algorithm.batched.fitting import AGENTS, NATIVE, PROCESSES, STACKED
+from rayfish.algorithm.batched.resident import ResidentVector
 from rayfish.envs import pulse
 from rayfish.envs.agents import AgentsVector
 from rayfish.envs.build import make, make_vector
 from rayfish.envs.guard import guarded
 from rayfish.envs.kinds import agents_and_spaces, is_parallel, is_rllib_multi_agent
+from rayfish.envs.processes import in_processes
 from rayfish.envs.rewards import clipped
 from rayfish.envs.spec import EnvSpec
-from rayfish.envs.vector import GymVector, Vector
+from rayfish.envs.vector import GymVector, Vector, holds_tensors
 
 ALL = "__all__"
 
@@ -76,13 +78,15 @@ class EnvCreator:
         if self.vector == NATIVE:
             self._settle(context)
             env = make_vector(self.spec, dict(context), num_envs)
+            if holds_tensors(env.reset()[0]):
+                # It lives beside the policy: a guard that looks at every number would fetch them all.
+                return ResidentVector(clipped(env, self.spec.clip_rewards))
             return GymVector(clipped(guarded(env, self.spec.name), self.spec.clip_rewards))
-        makers = [partial(self, context) for _ in range(num_envs)]
-        same_step = AutoresetMode.SAME_STEP
         if self.vector == PROCESSES:
             self._settle(context)
-            return GymVector(AsyncVectorEnv(makers, shared_memory=True, copy=False, autoreset_mode=same_step))
-        return GymVector(SyncVectorEnv(makers, copy=False, autoreset_mode=same_step))
+            return GymVector(in_processes(self.spec, context, num_envs, self.patience))
+        makers = [partial(self, context) for _ in range(num_envs)]
+        return GymVector(SyncVectorEnv(makers, copy=False, autoreset_mode=AutoresetMode.SAME_STEP))
 
     def __call__(self, context: Any) -> Any:
         """An environment for RLlib; a `VectorEnv` when RLlib asks for `num_envs` at once."""

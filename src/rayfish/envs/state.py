@@ -57,9 +57,9 @@ def why_not_pickled(vector: Any) -> str:
     It is reset and stepped for it; global generators are left as they were.
     """
     with undisturbed():
-        vector.reset(seed=7)
+        first, _ = vector.reset(seed=7)
         vector.action_space.seed(7)
-        script = [vector.action_space.sample() for _ in range(_STEPS_BEFORE + _STEPS_AFTER)]
+        script = [_like(first, vector.action_space.sample()) for _ in range(_STEPS_BEFORE + _STEPS_AFTER)]
         for actions in script[:_STEPS_BEFORE]:
             vector.step(actions)
         try:
@@ -74,6 +74,18 @@ def why_not_pickled(vector: Any) -> str:
         except Exception as error:
             return f"{type(error).__name__}: {error}".strip(": ").splitlines()[0]
     return "" if _equal(expected, seen) else "a copy made by pickle goes on differently"
+
+
+def _like(obs: Any, actions: Any) -> Any:
+    """Actions as an environment of tensors takes them, where it is one."""
+    leaf = obs
+    while isinstance(leaf, dict | tuple):
+        leaf = next(iter(leaf.values())) if isinstance(leaf, dict) else leaf[0]
+    if not type(leaf).__module__.startswith("torch"):
+        return actions
+    import torch
+
+    return torch.as_tensor(actions, device=leaf.device)
 
 
 def note(info: EnvInfo, vectorized: str | None = None) -> str:
@@ -159,7 +171,7 @@ def _equal(a: Any, b: Any) -> bool:
         return isinstance(b, dict) and a.keys() == b.keys() and all(_equal(a[key], b[key]) for key in a)
     if isinstance(a, list | tuple):
         return len(a) == len(b) and all(_equal(x, y) for x, y in zip(a, b, strict=True))
-    left, right = np.asarray(a), np.asarray(b)
+    left, right = (np.asarray(value.cpu() if hasattr(value, "cpu") else value) for value in (a, b))
     if left.dtype.kind == "f":
         return np.array_equal(left, right, equal_nan=True)
     return np.array_equal(left, right)

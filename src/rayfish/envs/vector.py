@@ -139,13 +139,13 @@ class GymVector(Vector):
         """Begin all episodes."""
         self._returns[:], self._lengths[:], self._over[:] = 0.0, 0, False
         obs, _ = self.env.reset(seed=seed)
-        return map_nested(np.asarray, obs)
+        return map_nested(_array, obs)
 
     def step(self, actions: Any) -> Moment:
         """One step; an environment that only began anew in it took none."""
         obs, rewards, terminated, truncated, infos = self.env.step(actions)
-        obs, rewards = map_nested(np.asarray, obs), np.asarray(rewards)
-        terminated, truncated = np.asarray(terminated, bool), np.asarray(truncated, bool)
+        obs, rewards = map_nested(_array, obs), _array(rewards)
+        terminated, truncated = _array(terminated).astype(bool), _array(truncated).astype(bool)
         valid = None
         if self._mode is AutoresetMode.NEXT_STEP and self._over.any():
             valid = ~self._over
@@ -160,7 +160,7 @@ class GymVector(Vector):
             self._count(infos, ended)
             if self._mode is AutoresetMode.DISABLED:
                 first, _ = self.env.reset(options={"reset_mask": over})
-                obs = map_nested(np.asarray, first)
+                obs = map_nested(_array, first)
         self._over = over
         return Moment(obs, rewards, terminated, truncated, valid, ended, final)
 
@@ -175,7 +175,7 @@ class GymVector(Vector):
             return map_nested(lambda leaf: leaf[ended], obs)
         if isinstance(told, np.ndarray) and told.dtype == object:
             return map_nested(lambda *leaves: np.stack(leaves), *(told[index] for index in ended))
-        return map_nested(lambda leaf: np.asarray(leaf)[ended], told)
+        return map_nested(lambda leaf: _array(leaf)[ended], told)
 
     def _count(self, infos: dict[str, Any], ended: np.ndarray) -> None:
         last = infos.get("final_info", infos) if self._mode is AutoresetMode.SAME_STEP else infos
@@ -187,6 +187,22 @@ class GymVector(Vector):
             if METRICS in info:
                 self.finished.report(info)
         self._returns[ended], self._lengths[ended] = 0.0, 0
+
+
+def holds_tensors(obs: Tree) -> bool:
+    """Whether observations are torch tensors, of an environment that lives beside the policy."""
+    if isinstance(obs, Mapping):
+        return any(holds_tensors(part) for part in obs.values())
+    if isinstance(obs, tuple):
+        return any(holds_tensors(part) for part in obs)
+    return type(obs).__module__.startswith("torch")
+
+
+def _array(leaf: Any) -> np.ndarray:
+    """As NumPy, from whatever library and device it is of."""
+    if holds_tensors(leaf):
+        leaf = leaf.detach().cpu()
+    return np.asarray(leaf)
 
 
 def _of_one(infos: Mapping[str, Any], index: int) -> dict[str, Any]:

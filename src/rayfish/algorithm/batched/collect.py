@@ -168,6 +168,11 @@ class Sampler:
             None if first is None else map_nested(lambda leaf: _repeated(leaf, slots, self.device), first)
         )
 
+    def restore(self, obs: Tree, state: Tree | None) -> None:
+        """Go on from what was seen and remembered when a snapshot was taken."""
+        self.obs = obs
+        self.state = None if state is None else map_nested(lambda leaf: leaf.to(self.device), state)
+
     @torch.no_grad()
     def collect(self, steps: int, t: int = 0) -> Rollout:
         """So many steps of every slot; `reset` must have been called once.

@@ -31,6 +31,7 @@ def as_episodes(
     valid = None if host.valid is None else host.valid.numpy()
     obs = map_nested(lambda leaf: leaf.numpy(), host.obs)
     extras = {_COLUMNS[name]: value.numpy() for name, value in host.extras.items()}
+    assert host.final_index is not None
     final = {int(at): place for place, at in enumerate(host.final_index.tolist())}
     found = []
     for slot in range(slots):

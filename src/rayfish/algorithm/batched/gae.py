@@ -38,13 +38,17 @@ def advantages(
     return result
 
 
-def following(values: Tensor, last: Tensor, final_index: Tensor, final: Tensor) -> Tensor:
+def following(
+    values: Tensor, last: Tensor, final: Tensor, *, done: Tensor, final_index: Tensor | None
+) -> Tensor:
     """`next_values` for `advantages`: [T, N] values moved up by one step.
 
     :param last: [N] values of the observations after the last step
-    :param final_index: `t * N + n` of the steps that ended an episode
-    :param final: values of their true final observations
+    :param final: values of the true final observations: one for each of `final_index` (`t * N + n` of
+        the steps that ended an episode), or [T, N] without it
     """
     moved = torch.cat([values[1:], last.unsqueeze(0)])
+    if final_index is None:
+        return torch.where(done, final, moved)
     moved.view(-1)[final_index] = final
     return moved

@@ -30,6 +30,7 @@ class FlatOptimiser:
         self.gradients = {id(p): p.grad for p in self.parameters}
         self._moments: tuple[Tensor, Tensor, Tensor] | None = None
         self._first: Tensor | None = None
+        self._rate: Tensor | None = None
         plain = type(optimizer) is torch.optim.Adam and len(optimizer.param_groups) == 1
         self._is_adam = plain and not optimizer.param_groups[0]["amsgrad"]
 
@@ -67,6 +68,7 @@ class FlatOptimiser:
         group = self.optimizer.param_groups[0]
         average, square, count = self._moments
         count.add_(1)
+        rate = self._rate if self._rate is not None else group["lr"]
         torch._fused_adam_(
             [self.weights],
             [self.gradient],
@@ -74,7 +76,7 @@ class FlatOptimiser:
             [square],
             [],
             [count],
-            lr=group["lr"],
+            lr=rate,
             beta1=group["betas"][0],
             beta2=group["betas"][1],
             weight_decay=group["weight_decay"],
@@ -84,6 +86,16 @@ class FlatOptimiser:
             grad_scale=None,
             found_inf=None,
         )
+
+    def use_tensor_rate(self) -> int:
+        """Keep the learning rate in a tensor, as a recorded graph needs it; call it before a series of steps.
+
+        Gives a number that changes when the memory of Adam's moments does.
+        """
+        if self._rate is None:
+            self._rate = torch.zeros((), device=self.weights.device)
+        self._rate.fill_(self.optimizer.param_groups[0]["lr"])
+        return id(self._moments)
 
     def clip(self, limit: float | None, by: str) -> None:
         """Clip the gradient as RLlib's `grad_clip` and `grad_clip_by` say."""

@@ -8,7 +8,7 @@ autograd otherwise.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import gymnasium as gym
@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from rayfish.algorithm.batched import gae
 from rayfish.algorithm.batched.distributions import Distribution, Terms, distribution
 from rayfish.algorithm.batched.fused import FusedActorCritic, fused, mask_of
+from rayfish.algorithm.batched.graphs import Replayed
 from rayfish.algorithm.batched.optimise import FlatOptimiser
 from rayfish.algorithm.batched.rollout import Rollout, Tree
 from rayfish.algorithm.batched.sequences import Sequences, split
@@ -207,6 +208,7 @@ class PPO:
         self.optimiser = FlatOptimiser(optimizer, list(net.parameters()))
         self._max_seq_len = max_seq_len
         self._average = average
+        self._epoch: Epoch | None = None
 
     def update(
         self, rollouts: Sequence[Rollout], settings: Settings, tick: Callable[[], None] = lambda: None
@@ -217,12 +219,33 @@ class PPO:
         """
         batch = self.batch(rollouts, settings)
         self.optimiser.attach()
+        if batch.advantages.is_cuda and self.plain is not None and self._average is None:
+            return self._recorded(batch, settings)
         parts: Callable[[], dict[str, Tensor]] | None = None
         for minibatch in minibatches(batch, settings):
             parts = self.step(minibatch, settings)
             tick()
         assert parts is not None
         return parts()
+
+    def _recorded(self, batch: Batch, settings: Settings) -> dict[str, Tensor]:
+        """The epochs on a GPU, each one recorded graph over the same memory.
+
+        Numbers that change from update to update (coefficients, learning rate) are tensors in it.
+        """
+        size = min(settings.minibatch_size or len(batch), len(batch))
+        count = -(-len(batch) // size)
+        moments = self.optimiser.use_tensor_rate()
+        key = (len(batch), size, moments, replace(settings, entropy_coeff=0.0, kl_coeff=None))
+        if self._epoch is None or self._epoch.key != key:
+            self._epoch = Epoch(self, key, batch, settings, (count, size))
+        parts: dict[str, Tensor] = {}
+        self._epoch.set(settings)
+        for _ in range(settings.num_epochs):
+            order = _order(len(batch), count * size, settings, batch.advantages.device)
+            self._epoch.fill(batch, order)
+            parts = self._epoch.run()
+        return parts
 
     def step(self, minibatch: Batch, settings: Settings) -> Callable[[], dict[str, Tensor]]:
         """One step of the optimizer; gives a function for the loss and its parts."""
@@ -254,7 +277,7 @@ class PPO:
             values, last, final = self._plain_values(rollout, inputs)
         else:
             values, last, final = self._values(rollout, sequences)
-        next_values = gae.following(values, last, rollout.final_index, final)
+        next_values = gae.following(values, last, final, done=rollout.done, final_index=rollout.final_index)
         advantages = gae.advantages(
             rollout.rewards,
             values,
@@ -287,17 +310,25 @@ class PPO:
     def _plain_values(self, rollout: Rollout, features: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         assert self.plain is not None
         steps, slots = rollout.shape
-        more = [self.plain.features(rollout.last_obs), self.plain.features(rollout.final_obs)]
+        final_obs = rollout.final_obs if rollout.final_index is not None else _flat(rollout.final_obs)
+        more = [self.plain.features(rollout.last_obs), self.plain.features(final_obs)]
         values = self.plain.value(torch.cat([features, *more]))
         now, last, final = values.split([steps * slots, slots, len(more[1])])
-        return now.view(steps, slots), last, final
+        return (
+            now.view(steps, slots),
+            last,
+            final if rollout.final_index is not None else final.view(steps, slots),
+        )
 
     def _values(self, rollout: Rollout, sequences: Sequences | None) -> tuple[Tensor, Tensor, Tensor]:
         """Values of every observation, of the last ones and of the final ones."""
         if sequences is None:
             steps, slots = rollout.shape
             now = self._value_of(_flat(rollout.obs), None).view(steps, slots)
-            return now, self._value_of(rollout.last_obs, None), self._value_of(rollout.final_obs, None)
+            last = self._value_of(rollout.last_obs, None)
+            if rollout.final_index is None:
+                return now, last, self._value_of(_flat(rollout.final_obs), None).view(steps, slots)
+            return now, last, self._value_of(rollout.final_obs, None)
         padded = self._value_of(sequences.gather(rollout.obs), sequences.first(rollout.states))
         now = sequences.scatter(padded)
         last = self._value_of(_timed(rollout.last_obs), rollout.last_state)
@@ -315,6 +346,46 @@ class PPO:
             here = None if state is None else map_nested(lambda leaf, at=piece: leaf[at], state)
             found.append(self.net.value(map_nested(lambda leaf, at=piece: leaf[at], obs), here))
         return torch.cat(found) if len(found) > 1 else found[0]
+
+
+class Epoch:
+    """One epoch over fixed memory, recorded as a CUDA graph."""
+
+    def __init__(self, loop: PPO, key: Any, batch: Batch, settings: Settings, shape: tuple[int, int]) -> None:
+        self.key = key
+        self._count, self._size = shape
+        rows = torch.zeros(self._count * self._size, dtype=torch.int64, device=batch.advantages.device)
+        self._batch = batch.rows(rows)
+        zero = torch.zeros((), device=batch.advantages.device)
+        self._settings = replace(
+            settings, entropy_coeff=zero, kl_coeff=None if settings.kl_coeff is None else zero.clone()
+        )
+        self._loop = loop
+        self.run = Replayed(self._run, batch.advantages.device)
+
+    def set(self, settings: Settings) -> None:
+        """Today's coefficients."""
+        for name in ("entropy_coeff", "kl_coeff"):
+            value = getattr(settings, name)
+            if value is not None:
+                getattr(self._settings, name).fill_(float(value))
+
+    def fill(self, batch: Batch, order: Tensor) -> None:
+        """Take up the rows of a batch, in this order."""
+        for name, mine in vars(self._batch).items():
+            if mine is not None:
+                map_nested(
+                    lambda to, leaf: torch.index_select(leaf, 0, order, out=to), mine, getattr(batch, name)
+                )
+
+    def _run(self) -> dict[str, Tensor]:
+        parts = None
+        for index in range(self._count):
+            rows = slice(index * self._size, (index + 1) * self._size)
+            parts = self._loop.step(self._batch.rows(rows), self._settings)
+        assert parts is not None
+        with torch.no_grad():
+            return parts()
 
 
 def minibatches(batch: Batch, settings: Settings) -> Iterator[Batch]:

@@ -32,7 +32,8 @@ class Rollout:
     :param valid: [T, N] false where a slot only waited (an environment that resets in a step of its
         own, an agent that is away); None when every entry is a step
     :param last_obs: [N, ...] what was seen after the last step
-    :param final_index: [K] `t * N + n` of the steps that ended an episode, ascending
+    :param final_index: [K] `t * N + n` of the steps that ended an episode, ascending; None when
+        `final_obs` is [T, N, ...], with what every step led to
     :param final_obs: [K, ...] the true last observation of each of those episodes
     :param extras: [T, N, ...] what the policy said besides the action, by name
     :param states: [T, N, ...] a recurrent policy's state before each step; None without memory
@@ -48,7 +49,7 @@ class Rollout:
     done: Tensor
     valid: Tensor | None
     last_obs: Tree
-    final_index: Tensor
+    final_index: Tensor | None
     final_obs: Tree
     extras: dict[str, Tensor] = field(default_factory=dict)
     states: Tree | None = None
@@ -79,20 +80,20 @@ class Rollout:
     def columns(self, start: int, stop: int) -> Rollout:
         """The slots `start` to `stop` alone, as one learner of several takes them."""
         _, slots = self.shape
-        slot = self.final_index % slots
-        mine = (slot >= start) & (slot < stop)
-        step = self.final_index[mine] // slots
-        cut = replace(
-            self,
-            final_index=step * (stop - start) + slot[mine] - start,
-            extras={name: value[:, start:stop] for name, value in self.extras.items()},
-        )
-        for name in ("obs", "actions", "rewards", "terminated", "done", "valid", "states"):
+        dense = ["obs", "actions", "rewards", "terminated", "done", "valid", "states", "extras"]
+        cut = replace(self)
+        if self.final_index is None:
+            dense.append("final_obs")
+        else:
+            slot = self.final_index % slots
+            mine = (slot >= start) & (slot < stop)
+            cut.final_index = self.final_index[mine] // slots * (stop - start) + slot[mine] - start
+            for name in ("final_obs", "final_state"):
+                setattr(cut, name, _over(getattr(self, name), lambda leaf: leaf[mine]))
+        for name in dense:
             setattr(cut, name, _over(getattr(self, name), lambda leaf: leaf[:, start:stop]))
         for name in ("last_obs", "last_state"):
             setattr(cut, name, _over(getattr(self, name), lambda leaf: leaf[start:stop]))
-        for name in ("final_obs", "final_state"):
-            setattr(cut, name, _over(getattr(self, name), lambda leaf: leaf[mine]))
         return cut
 
     def _mapped(self, function: Callable[[Tensor], Tensor]) -> Rollout:

@@ -31,6 +31,7 @@ from ray.tune.registry import ENV_CREATOR, _global_registry
 from rayfish.algorithm.batched.actors import ActorCriticActor
 from rayfish.algorithm.batched.collect import Actor, Sampler
 from rayfish.algorithm.batched.episodes import as_episodes
+from rayfish.algorithm.batched.resident import ResidentSampler, ResidentVector, TensorEnv
 from rayfish.algorithm.batched.rollout import Rollout
 from rayfish.algorithm.callbacks import REPORT
 from rayfish.algorithm.module import ActorCriticModule
@@ -38,8 +39,7 @@ from rayfish.algorithm.normalise import NormalizeObservations
 from rayfish.envs import state as env_state
 from rayfish.envs.agents import AgentsVector
 from rayfish.envs.state import FRESH
-from rayfish.envs.vector import Finished, Vector
-from rayfish.models.nested import map_nested
+from rayfish.envs.vector import Finished, GymVector, Vector
 
 logger = logging.getLogger("ray.rllib")
 
@@ -63,14 +63,14 @@ class BatchedEnvRunner(SingleAgentEnvRunner):
     """Steps a `Vector` of environments, with one pass of the policy for all of them."""
 
     vector: Vector | None = None
-    _sampler: Sampler | None = None
+    _sampler: Sampler | ResidentSampler | None = None
 
     def __init__(self, *, config: Any, **kwargs: Any) -> None:
         super().__init__(config=config, **kwargs)
         on_gpu = config.num_gpus_per_learner and not config.num_learners and not self.worker_index
         if on_gpu and torch.cuda.is_available():
             # The learner is in this process: what is sampled stays where it will be learnt from.
-            self._device = torch.device("cuda")
+            self._device = torch.device("cuda", torch.cuda.current_device())
             self.module.to(self._device)
         if self.vector is not None:
             self._sampler = self._new_sampler()
@@ -91,7 +91,7 @@ class BatchedEnvRunner(SingleAgentEnvRunner):
         self.num_envs = self.config.num_envs_per_env_runner
         self._needs_initial_reset = True
         if self._sampler is not None:
-            self._sampler.vector = self.vector
+            self._sampler = self._new_sampler()
         make_callback(
             "on_environment_created",
             callbacks_objects=self._callbacks,
@@ -242,8 +242,7 @@ class BatchedEnvRunner(SingleAgentEnvRunner):
             vars(inner).update(vars(again))
         vars(inner).update(state["envs"]["more"])
         self.vector.set_state(state["vector"])
-        self._sampler.obs = state["obs"]
-        self._sampler.state = _to(state["state"], self._device)
+        self._sampler.restore(state["obs"], state["state"])
 
     def begin_anew(self) -> None:
         """Drop what is under way; the next sample begins new episodes."""
@@ -266,16 +265,16 @@ class BatchedEnvRunner(SingleAgentEnvRunner):
         assert self._sampler is not None
         return self._sampler.actor
 
-    def _new_sampler(self) -> Sampler:
+    def _new_sampler(self) -> Sampler | ResidentSampler:
         assert self.vector is not None
-        sampler = Sampler(
-            self.vector,
-            actor_for(self.policy, self.vector.action_space, explore=bool(self.config.explore)),
-            device=self._device,
-            scale=bool(self.config.normalize_actions),
-            clip=bool(self.config.clip_actions),
-        )
+        actor = actor_for(self.policy, self.vector.action_space, explore=bool(self.config.explore))
+        bounds = {"scale": bool(self.config.normalize_actions), "clip": bool(self.config.clip_actions)}
         pieces = [p for p in self._env_to_module.connectors if isinstance(p, NormalizeObservations)]
+        if isinstance(self.vector, ResidentVector):
+            if self.vector.device == self._device and not pieces and actor.initial_state() is None:
+                return ResidentSampler(self.vector, actor, **bounds)
+            self.vector = GymVector(TensorEnv(self.vector.env, self.vector.device))
+        sampler = Sampler(self.vector, actor, device=self._device, **bounds)
         if pieces:
             sampler.normalise = _Normaliser(pieces[0], self)
         return sampler
@@ -373,7 +372,3 @@ def actor_for(module: Any, action_space: Any, *, explore: bool) -> Actor:
     from rayfish.algorithm.batched.actors_off_policy import off_policy_actor
 
     return off_policy_actor(module, action_space, explore=explore)
-
-
-def _to(state: Any, device: Any) -> Any:
-    return None if state is None else map_nested(lambda leaf: leaf.to(device), state)

@@ -1,0 +1,366 @@
+"""Environments in processes of their own, stepped as one `VectorEnv`; for environments that are slow.
+
+Gymnasium's `AsyncVectorEnv` with what a training needs besides. Its processes come from a clean fork
+server: forked from this one they would inherit locks that Ray's and torch's threads hold, and its
+display. What an environment prints or logs there reaches this process. A fault keeps its type and its
+place; a process that dies or hangs is told as that. Ctrl-C and SIGTERM are the run's business, which
+may still want an iteration to end. With the process that made them they end, however that ends.
+"""
+
+from __future__ import annotations
+
+import atexit
+import json
+import logging
+import multiprocessing
+import os
+import queue
+import signal
+import sys
+import threading
+import time
+import traceback
+import weakref
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from functools import partial
+from multiprocessing import spawn
+from multiprocessing.connection import Connection
+from types import FrameType
+from typing import Any, TextIO
+
+import cloudpickle
+import gymnasium as gym
+from gymnasium.vector import AsyncVectorEnv, AutoresetMode
+from gymnasium.vector.async_vector_env import AsyncState, _async_worker
+
+from rayfish.envs import pulse
+from rayfish.envs.build import make
+from rayfish.envs.guard import guarded
+from rayfish.envs.resolve import resolve
+from rayfish.envs.rewards import clipped
+from rayfish.envs.spec import EnvConfig, EnvSpec
+from rayfish.errors import EnvironmentFault, RayfishError
+
+CLOSE_S = 5.0
+"""How long a process has to close its environment before it is ended by force."""
+
+_START = "forkserver" if "forkserver" in multiprocessing.get_all_start_methods() else "spawn"
+_RECORD = "\x02env|"
+_FAULT_S = 2.0
+_MAIN = ("init_main_from_name", "init_main_from_path")
+
+
+def in_processes(spec: EnvSpec, config: Any, num_envs: int, patience: pulse.Patience) -> ProcessVector:
+    """So many environments of a spec, each in a process of its own.
+
+    :param config: the `env_config`; what it says of its worker (`worker_index`) goes with it
+    :param patience: how long a call into an environment may take
+    """
+    said = {name: getattr(config, name) for name in _WORKER if hasattr(config, name)}
+    gym_id = resolve(spec).gym_id
+    known = gym.registry.get(gym_id) if gym_id is not None else None
+    maker = Maker(spec, dict(config), said, known)
+    return ProcessVector([maker] * num_envs, patience, spec.name)
+
+
+_WORKER = ("worker_index", "num_workers", "vector_index")
+
+
+@dataclass(frozen=True)
+class Maker:
+    """Makes one environment with its guard, in a process that knows nothing of Ray.
+
+    :param worker: what the `env_config` says of its worker, by attribute
+    :param registered: the environment's entry in Gymnasium's registry, which may have been made in a notebook
+    """
+
+    spec: EnvSpec
+    config: Mapping[str, Any]
+    worker: Mapping[str, Any] = field(default_factory=dict)
+    registered: Any = None
+
+    def __call__(self) -> gym.Env:
+        """The environment."""
+        if self.registered is not None:
+            gym.registry.setdefault(self.registered.id, self.registered)
+        config = EnvConfig(self.config)
+        vars(config).update(self.worker)
+        return clipped(guarded(make(self.spec, config), self.spec.name), self.spec.clip_rewards)
+
+
+class ProcessVector(AsyncVectorEnv):
+    """One process per environment; a finished episode begins anew in the same step.
+
+    :param makers: one per environment
+    :param patience: how long a call into an environment may take
+    :param name: how the experiment names the environment
+    """
+
+    def __init__(self, makers: Sequence[Callable[[], Any]], patience: pulse.Patience, name: str = "") -> None:
+        self._name = name
+        self._told: BaseException | None = None
+        if _START == "forkserver":  # what every process needs is imported once, by the server
+            multiprocessing.get_context(_START).set_forkserver_preload([__name__])
+        heard, voice = multiprocessing.Pipe(duplex=False)
+        level = logging.getLogger().getEffectiveLevel()
+        worker = partial(_live, voice=voice, patience=patience, level=level)
+        try:
+            with _without_main(), self._deaths_told():
+                super().__init__(
+                    makers,
+                    shared_memory=True,
+                    copy=False,
+                    context=_START,
+                    worker=worker,
+                    autoreset_mode=AutoresetMode.SAME_STEP,
+                )
+        except BaseException:
+            voice.close()
+            self._end(0.0)
+            raise
+        voice.close()  # the processes have it now: their last one's end is the end of what is heard
+        lines = os.fdopen(os.dup(heard.fileno()), encoding="utf-8", errors="replace")
+        threading.Thread(target=_pass_on, args=(lines,), name="rayfish-env-voices", daemon=True).start()
+        _LIVE.add(self)
+
+    def reset(self, *, seed: Any = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        """Begin all episodes."""
+        with self._deaths_told():
+            return super().reset(seed=seed, options=options)
+
+    def step(self, actions: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
+        """One step of each."""
+        with self._deaths_told():
+            result = super().step(actions)
+        pulse.alive()  # guards count in their own processes, where nobody looks
+        return result
+
+    def close_extras(self, timeout: float | None = None, terminate: bool = False) -> None:
+        """Ask every process to close its environment; those that take too long are ended."""
+        self._end(0.0 if terminate else CLOSE_S if timeout is None else timeout)
+
+    def _end(self, patience_s: float) -> None:
+        pipes, processes = getattr(self, "parent_pipes", []), getattr(self, "processes", [])
+        for pipe in pipes:
+            if pipe is not None and not pipe.closed:
+                with suppress(OSError):
+                    pipe.send(("close", None))
+        until = time.monotonic() + patience_s
+        for process in processes:
+            if process.pid is None:
+                continue
+            process.join(max(0.0, until - time.monotonic()))
+            if process.is_alive():
+                process.kill()
+                process.join(CLOSE_S)
+        for pipe in pipes:
+            if pipe is not None:
+                pipe.close()
+        self.closed = True
+
+    @contextmanager
+    def _deaths_told(self) -> Iterator[None]:
+        """A broken pipe is a process that is gone: say which, and why."""
+        try:
+            yield
+        except (EOFError, OSError) as error:
+            if error is self._told:  # an environment's own
+                raise
+            raise self._death() from error
+
+    def _raise_if_errors(self, successes: Any) -> None:
+        """In place of Gymnasium's, which prints tracebacks and loses an exception's place and notes."""
+        if not all(successes):
+            self._state = AsyncState.DEFAULT
+            self._told = self._fault() or self._death()
+            raise self._told
+
+    def _fault(self) -> BaseException | None:
+        """What a process said of its end; None when it said nothing."""
+        try:
+            index, pickled, text = self.error_queue.get(timeout=_FAULT_S)
+        except (queue.Empty, OSError, EOFError):
+            return None
+        self.parent_pipes[index].close()
+        try:
+            error = cloudpickle.loads(pickled)
+        except Exception:  # a class that cannot be made from its own arguments
+            error = RuntimeError(text.rstrip().splitlines()[-1])
+        if not isinstance(error, RayfishError):
+            error.__cause__ = ElsewhereError(text)
+        return error
+
+    def _death(self) -> BaseException:
+        said = self._fault()
+        if said is not None:
+            return said
+        for index, process in enumerate(self.processes):
+            process.join(0.2)
+            if process.exitcode is not None:
+                return EnvironmentFault(
+                    f"the process of environment {index} ({process.pid}) {_ended(process.exitcode)}",
+                    "if memory is short, lower rollouts.num_envs_per_env_runner; "
+                    f"rayfish env check {self._name} tries the environment by itself",
+                )
+        return EnvironmentFault("the process of an environment does not answer any more")
+
+
+class ElsewhereError(Exception):
+    """The traceback of another process, as text."""
+
+    def __str__(self) -> str:
+        """On lines of its own, with an empty one after it."""
+        return f"\n{self.args[0]}\n"
+
+
+_LIVE: weakref.WeakSet[ProcessVector] = weakref.WeakSet()
+
+
+@atexit.register
+def _end_all() -> None:
+    """Before `multiprocessing` asks processes to end with SIGTERM, which they do not hear."""
+    for vector in list(_LIVE):
+        if not vector.closed:
+            vector._end(0.0)
+
+
+def _pass_on(lines: TextIO) -> None:
+    """What the processes say, said by this one: logged where it was logged, else printed."""
+    with lines, suppress(ValueError, OSError):
+        for line in lines:
+            if line.startswith(_RECORD):
+                level, name, text = json.loads(line[len(_RECORD) :])
+                logging.getLogger(name).log(level, "%s", text)
+            elif line.strip():
+                print(line.rstrip("\n"))
+
+
+@contextmanager
+def _without_main() -> Iterator[None]:
+    """Processes begun in the block do not import the program that runs here.
+
+    Theirs is a creator with all it needs; a script without `if __name__ == "__main__"` would train
+    again in each of them, and a Ray worker's program would import Ray.
+    """
+    original = spawn.get_preparation_data
+
+    def without(name: str) -> dict[str, Any]:
+        return {key: value for key, value in original(name).items() if key not in _MAIN}
+
+    spawn.get_preparation_data = without
+    try:
+        yield
+    finally:
+        spawn.get_preparation_data = original
+
+
+def _ended(code: int) -> str:
+    if code >= 0:
+        return f"ended by itself with exit code {code}"
+    why = ": by hand, or by the system when memory runs out" if code == -signal.SIGKILL else ""
+    return f"was killed ({signal.Signals(-code).name}){why}"
+
+
+def _live(
+    index: int,
+    maker: Callable[[], Any],
+    pipe: Connection,
+    parent_pipe: Connection,
+    memory: Any,
+    faults: Any,
+    autoreset: AutoresetMode,
+    *,
+    voice: Connection,
+    patience: pulse.Patience,
+    level: int,
+) -> None:
+    """The life of one process: an environment is made, then Gymnasium's own loop."""
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, _go_on)
+    threading.Thread(target=_end_with_parent, name="rayfish-parent", daemon=True).start()
+    _speak(voice, level)
+    told = _Faults(faults)
+    pulse.pulse().give_up = partial(_give_up, index, told)
+    pulse.watch(patience)
+    try:
+        env = maker()
+    except Exception as error:
+        told.put((index, type(error), error, ""))
+        pipe.send((None, False))
+        return
+    with suppress(EOFError, OSError):  # nobody is there to be told that nobody is there
+        _async_worker(index, lambda: env, pipe, parent_pipe, memory, told, autoreset)
+
+
+class _Faults:
+    """Gymnasium's queue of errors, in a form that another process can read."""
+
+    def __init__(self, faults: Any) -> None:
+        self._faults = faults
+
+    def put(self, said: tuple[int, Any, Any, str]) -> None:
+        """As Gymnasium's loop tells it: index, type, exception, traceback."""
+        index, _, error, _ = said
+        notes = getattr(error, "__notes__", None)
+        if notes:
+            del error.__notes__  # the text ends with the message itself
+        text = "".join(traceback.format_exception(error))
+        if notes:
+            error.__notes__ = notes
+        try:
+            pickled = cloudpickle.dumps(error)
+        except Exception:
+            pickled = b""
+        self._faults.put((index, pickled, text))
+
+    def flush(self) -> None:
+        """Wait until what was put is on its way."""
+        self._faults.close()
+        self._faults.join_thread()
+
+
+def _give_up(index: int, told: _Faults, what: str, hint: str) -> None:
+    """A call into the environment hangs: this process ends, and says why."""
+    told.put((index, EnvironmentFault, EnvironmentFault(what, hint), ""))
+    told.flush()
+    os._exit(1)
+
+
+def _go_on(number: int, frame: FrameType | None) -> None:
+    """Does nothing; a program that the environment starts inherits nothing of it."""
+
+
+def _end_with_parent() -> None:
+    """The loop sees its end by a closed pipe, but not in the midst of a call into the environment."""
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        parent.join()
+        time.sleep(CLOSE_S)
+        os._exit(1)
+
+
+def _speak(voice: Connection, level: int) -> None:
+    """Let what is printed and logged here reach the process that made this one."""
+    for stream in (1, 2):
+        os.dup2(voice.fileno(), stream)
+    voice.close()
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(AttributeError, ValueError):
+            stream.reconfigure(line_buffering=True)  # type: ignore[union-attr]
+    root = logging.getLogger()
+    root.addHandler(_Record())
+    root.setLevel(level)
+
+
+class _Record(logging.Handler):
+    """Each message as a line that says it is one."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Write one line."""
+        try:
+            line = _RECORD + json.dumps([record.levelno, record.name, self.format(record)]) + "\n"
+            os.write(1, line.encode("utf-8", "replace"))
+        except Exception:
+            self.handleError(record)
