@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import gymnasium as gym
 import numpy as np
 from gymnasium.vector.utils import create_empty_array
 
@@ -29,8 +30,11 @@ class AgentsVector(Vector):
         self.envs = list(envs)
         self.env = self
         self.agents, observations, actions = agents_and_spaces(envs[0])
-        self.observation_space = self.single_observation_space = observations[self.agents[0]]
-        self.action_space = self.single_action_space = actions[self.agents[0]]
+        self.observation_space = observations[self.agents[0]]
+        self.action_space = actions[self.agents[0]]
+        # What RLlib looks at: one environment, by its agents.
+        self.single_observation_space = gym.spaces.Dict({str(a): observations[a] for a in self.agents})
+        self.single_action_space = gym.spaces.Dict({str(a): actions[a] for a in self.agents})
         self.num_slots = len(self.envs) * len(self.agents)
         self.num_envs = len(self.envs)
         self.policy = policy

@@ -128,14 +128,15 @@ class BatchedEnvRunner(SingleAgentEnvRunner):
         """As RLlib asks for them: of the vector, of one slot, and of the policy."""
         if self.vector is None:
             return self.spaces
-        single = (self.vector.observation_space, self.vector.action_space)
-        # The connectors are made after the first time this is asked.
-        pipeline = getattr(self, "_env_to_module", None)
-        seen = single[0] if pipeline is None else pipeline.observation_space
+        seen = self.vector.observation_space
+        pipeline = getattr(self, "_env_to_module", None)  # made after the first time this is asked
+        if pipeline is not None:
+            seen = pipeline.observation_space
+            seen = seen[self.policy_id] if self.config.is_multi_agent else seen
         return {
             INPUT_ENV_SPACES: (self.env.observation_space, self.env.action_space),
-            INPUT_ENV_SINGLE_SPACES: single,
-            self.policy_id: (seen, single[1]),
+            INPUT_ENV_SINGLE_SPACES: (self.env.single_observation_space, self.env.single_action_space),
+            self.policy_id: (seen, self.vector.action_space),
         }
 
     def sample_rollout(self, steps: int | None = None) -> Rollout:
@@ -152,7 +153,8 @@ class BatchedEnvRunner(SingleAgentEnvRunner):
             except Exception as error:
                 self._step_failed(error)
         rollout.stream = self.worker_index or 0
-        taken = len(rollout)
+        # Of several agents each environment's step counts once, however many of them act in it.
+        taken = steps * self.num_envs if self.config.is_multi_agent else len(rollout)
         self.num_env_steps_sampled_lifetime += taken * (self.config.num_env_runners or 1)
         self._sampled_steps += taken
         return rollout

@@ -1,0 +1,221 @@
+"""The batched runner within RLlib: which experiments it takes, and that its checkpoints are everyone's."""
+
+from __future__ import annotations
+
+import gymnasium as gym
+import numpy as np
+import pytest
+import torch
+from pettingzoo import ParallelEnv
+from ray.rllib.callbacks.callbacks import RLlibCallback
+
+import rayfish
+from rayfish.algorithm.batched.fitting import AGENTS, NATIVE, STACKED, fit
+from rayfish.algorithm.batched.resident import ResidentSampler
+from rayfish.algorithm.batched.runner import BatchedEnvRunner
+from rayfish.experiment import Experiment
+from rayfish.run import preflight
+from tests.helpers import ROOT
+
+SMALL = (
+    "algo.name=PPO",
+    "rollouts.num_envs_per_env_runner=4",
+    "training.train_batch_size_per_learner=128",
+    "training.minibatch_size=32",
+    "training.num_epochs=1",
+    "training.model.fcnet_hiddens=[8]",
+)
+HERE = "tests.algorithm.batched.test_runner"
+
+
+class Parts(gym.Env):
+    """Nested observations, several choices at once."""
+
+    observation_space = gym.spaces.Dict(
+        {
+            "place": gym.spaces.Box(-1, 1, (2,), np.float32),
+            "kind": gym.spaces.Discrete(3),
+            "image": gym.spaces.Box(0, 255, (16, 16, 1), np.uint8),
+            "flags": gym.spaces.MultiDiscrete([2, 3]),
+        }
+    )
+    action_space = gym.spaces.MultiDiscrete([2, 3])
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.observation_space.seed(seed)
+        self.t = 0
+        return self.observation_space.sample(), {}
+
+    def step(self, action):
+        assert self.action_space.contains(action), action
+        self.t += 1
+        return self.observation_space.sample(), 1.0, self.t >= 7, False, {"metrics": {"seven": self.t}}
+
+
+class Couple(ParallelEnv):
+    """Two agents that are paid for doing what they see; one of them leaves early."""
+
+    metadata = {"name": "couple"}  # noqa: RUF012
+    possible_agents = ("left", "right")
+
+    def observation_space(self, agent):
+        return gym.spaces.Box(0, 1, (2,), np.float32)
+
+    def action_space(self, agent):
+        return gym.spaces.Discrete(2)
+
+    def reset(self, seed=None, options=None):
+        self.rng = np.random.default_rng(seed) if seed is not None else getattr(self, "rng", None)
+        self.t, self.agents = 0, list(self.possible_agents)
+        return self.look(), {agent: {} for agent in self.agents}
+
+    def look(self):
+        self.shown = {agent: int(self.rng.integers(2)) for agent in self.agents}
+        return {agent: np.eye(2, dtype=np.float32)[shown] for agent, shown in self.shown.items()}
+
+    def step(self, actions):
+        self.t += 1
+        rewards = {agent: float(actions[agent] == self.shown[agent]) for agent in actions}
+        ends = {agent: agent == "right" and self.t == 4 for agent in actions}
+        cut = dict.fromkeys(actions, self.t == 6)
+        obs = self.look()
+        self.agents = [agent for agent in self.agents if not (ends[agent] or cut[agent])]
+        return obs, rewards, ends, cut, {agent: {} for agent in actions}
+
+
+class Watching(RLlibCallback):
+    def on_episode_end(self, **kwargs):
+        pass
+
+
+class Quiet(RLlibCallback):
+    def on_train_result(self, *, result, **kwargs):
+        result["seen"] = True
+
+
+def chosen(*words: str):
+    experiment = Experiment.compose(None, [*SMALL, *words])
+    _, info = preflight.inspect(experiment)
+    return fit(experiment, info)
+
+
+@pytest.mark.parametrize(
+    ("words", "vector"),
+    [
+        (("environment.env=CartPole-v1",), NATIVE),
+        (("environment.env=CartPole-v1", "rollouts.gym_env_vectorize_mode=sync"), STACKED),
+        (("environment.env=CartPole-v1", "environment.observe_last_action=true"), STACKED),
+        (("environment.env=Pendulum-v1", "algo.name=IMPALA", "~training.minibatch_size"), STACKED),
+        ((f"environment.env={HERE}:Parts",), STACKED),
+        ((f"callbacks.callbacks_class={HERE}:Quiet", "environment.env=CartPole-v1"), NATIVE),
+        ((f"environment.env={HERE}:Couple",), AGENTS),
+    ],
+)
+def test_what_fits_is_taken(words, vector):
+    found = chosen(*words)
+    assert found.batched, found.why
+    assert found.vector == vector
+
+
+@pytest.mark.parametrize(
+    ("words", "why"),
+    [
+        (("algo.name=TQC", "environment.env=Pendulum-v1"), "TQC has RLlib's own way"),
+        (("rollouts.batch_mode=complete_episodes",), "whole episodes"),
+        ((f"callbacks.callbacks_class={HERE}:Watching",), "on_episode_end of Watching"),
+        (("rollouts.runner=rllib",), "rollouts.runner=rllib"),
+        (("training.use_critic=false",), "without a critic"),
+    ],
+)
+def test_what_does_not_fit_says_why(words, why):
+    more = (
+        words if any("environment.env" in word for word in words) else ("environment.env=CartPole-v1", *words)
+    )
+    found = chosen(*more)
+    assert found.runner == "rllib"
+    assert why in found.why
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        (f"environment.env={HERE}:Parts",),
+        (f"environment.env={HERE}:Parts", "training.model.use_lstm=true", "training.model.lstm_cell_size=8"),
+        ("environment.env=Pendulum-v1", "rollouts.observation_filter=MeanStdFilter"),
+    ],
+    ids=["nested", "memory", "normalised"],
+)
+def test_it_trains_reports_and_evaluates(words, ray_session):
+    more = ("evaluation.evaluation_interval=1", "evaluation.evaluation_duration=3", "rollouts.horizon=20")
+    with rayfish.Trainer(None, *SMALL, *words, *more) as trainer:
+        assert isinstance(trainer.algorithm.env_runner, BatchedEnvRunner)
+        trainer.step()
+        metrics = trainer.step()
+    assert metrics["run/env_steps"] == 256
+    assert metrics["eval/episodes"] == 3
+    assert np.isfinite(metrics["learn/default_policy/total_loss"])
+    if "Parts" in words[0]:
+        assert metrics["env/seven"] == 7
+        assert metrics["rollout/length_mean"] == metrics["rollout/return_mean"] == 7
+
+
+def test_several_agents_learn_as_one_batch(ray_session):
+    words = ("training.lr=0.02", "training.num_epochs=4", "rollouts.num_envs_per_env_runner=8")
+    with rayfish.Trainer(None, *SMALL, f"environment.env={HERE}:Couple", *words) as trainer:
+        assert isinstance(trainer.algorithm.env_runner, BatchedEnvRunner)
+        first = trainer.step()
+        for _ in range(25):
+            metrics = trainer.step()
+    assert first["run/env_steps"] == 128
+    assert first["rollout/length_mean"] == 6
+    assert first["rollout/return_mean"] < 7.5
+    assert metrics["rollout/return_mean"] > 9  # of 10: four steps of one agent, six of the other
+    assert metrics["rollout/shared/return_mean"] == metrics["rollout/return_mean"]
+
+
+@pytest.mark.parametrize("order", [("batched", "rllib"), ("rllib", "batched")])
+def test_a_checkpoint_of_one_path_goes_on_in_the_other(order, tmp_path, ray_session):
+    words = (*SMALL, "environment.env=CartPole-v1", "rollouts.observation_filter=MeanStdFilter")
+    with rayfish.Trainer(None, *words, f"rollouts.runner={order[0]}") as trainer:
+        trainer.step()
+        trainer.step()
+        saved, weights = trainer.save(tmp_path / "saved"), trainer.get_weights()["default_policy"]
+        adam = adam_of(trainer)
+    with rayfish.Trainer(None, *words, f"rollouts.runner={order[1]}") as trainer:
+        notes = trainer.restore(saved)
+        assert isinstance(trainer.algorithm.env_runner, BatchedEnvRunner) == (order[1] == "batched")
+        for name, value in trainer.get_weights()["default_policy"].items():
+            np.testing.assert_array_equal(value, weights[name])
+        torch.testing.assert_close(adam_of(trainer), adam)
+        metrics = trainer.step()
+    assert notes, "that environments begin anew is to be told"
+    assert metrics["run/iteration"] == 3
+    assert metrics["run/env_steps"] > 300
+
+
+def adam_of(trainer):
+    learner = trainer.algorithm.learner_group._learner
+    [(_, optimizer)] = learner.get_optimizers_for_module("default_policy")
+    state = [optimizer.state[p] for group in optimizer.param_groups for p in group["params"]]
+    return [torch.cat([part["exp_avg"].reshape(-1), part["exp_avg_sq"].reshape(-1)]) for part in state]
+
+
+def test_an_environment_of_tensors_stays_beside_the_policy(ray_session):
+    words = (
+        "rollouts.num_envs_per_env_runner=16",
+        "training.train_batch_size_per_learner=512",
+        "training.minibatch_size=128",
+    )
+    file = str(ROOT / "examples" / "gpu" / "cartpole.yaml")
+    returns = []
+    for _ in range(2):
+        with rayfish.Trainer(file, *words) as trainer:
+            runner = trainer.algorithm.env_runner
+            assert isinstance(runner._sampler, ResidentSampler)
+            for _ in range(3):
+                metrics = trainer.step()
+            returns.append((metrics["rollout/return_mean"], metrics["learn/default_policy/total_loss"]))
+            assert metrics["run/env_steps"] == 3 * 512
+            assert metrics["rollout/length_mean"] == metrics["rollout/return_mean"]
+    assert returns[0] == returns[1]
