@@ -73,7 +73,6 @@ def test_preset_of_another_algorithm_is_explained():
     [
         ("environment.render_env=true", "watch a trained policy"),
         ("debugging.fake_sampler=true", "old stack"),
-        ("framework.torch_compile_learner=true", "compiles nothing"),
         ("rollouts.compress_observations=true", "old stack"),
     ],
 )
@@ -162,7 +161,7 @@ def test_algorithm_that_is_not_there_names_the_closest(name, hint):
          "stop_conditions.time_total_s", "the clock ends the run"),
         (["debugging.deterministic=true", "reporting.min_time_s_per_iteration=5"],
          "reporting.min_time_s_per_iteration", "how long an iteration is"),
-        (["rollouts.autotune=true"], "rollouts.autotune", "not in this version"),
+        (["debugging.deterministic=true", "rollouts.autotune=true"], "rollouts.autotune", "a measurement"),
     ],
 )  # fmt: skip
 def test_contradiction_is_found_with_its_numbers(words, key, said):

@@ -11,6 +11,7 @@ import fnmatch
 import logging
 import math
 import secrets
+import shutil
 import warnings
 from collections.abc import Callable
 from dataclasses import replace
@@ -92,7 +93,7 @@ _OWN = {
     "debugging": {"deterministic", "log_sys_usage", "log_level"},
     "resources": {"num_gpus"},
     "offline_data": {"actions_in_input_normalized"},
-    "framework": {"framework"},
+    "framework": {"framework", "torch_compile_learner"},
 }
 
 
@@ -125,6 +126,8 @@ def build_config(
     _learners(config, experiment)
     if fitting.batched:
         _batched(config, name)
+    if experiment.get("framework.torch_compile_learner"):
+        _compiled(config, experiment, fitting)
     if experiment.get("training.optimizer"):
         set_optimizer(config, experiment.get("training.optimizer"))
     _evaluation(config, experiment, fitting)
@@ -264,6 +267,26 @@ def _batched(config: AlgorithmConfig, name: str) -> None:
 
         config.learners(learner_class=BatchedPPOLearner, add_default_connectors_to_learner_pipeline=False)
         config.algo_class = BatchedPPO
+    elif name in ("DQN", "SAC"):
+        from rayfish.algorithm.batched import off_policy, off_policy_learner
+
+        config.learners(learner_class=getattr(off_policy_learner, f"Batched{name}Learner"))
+        config.algo_class = getattr(off_policy, f"Batched{name}")
+
+
+def _compiled(config: AlgorithmConfig, experiment: Experiment, fitting: Fit) -> None:
+    """`torch.compile` for the batched learner of PPO; nothing else would compile anything."""
+    key, name = "framework.torch_compile_learner", experiment.get("algo.name")
+    why = fitting.why if not fitting.batched else f"{name} compiles nothing" if name != "PPO" else ""
+    if not why and not config.num_gpus_per_learner and not any(map(shutil.which, ("c++", "g++", "clang++"))):
+        why = "on a CPU torch.compile needs a C++ compiler, and there is none"
+    if why:
+        raise ConfigError(
+            [Problem(key, f"has no effect here: {why}", f"remove it (~{key})", experiment.origin(key))]
+        )
+    from rayfish.algorithm.batched.learner import COMPILED
+
+    config.training(learner_config_dict={**config.learner_config_dict, COMPILED: True})
 
 
 def _evaluation(config: AlgorithmConfig, experiment: Experiment, fitting: Fit) -> None:

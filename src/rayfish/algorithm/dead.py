@@ -59,7 +59,6 @@ DEAD_KEYS: dict[str, str] = {
     "framework.eager_max_retraces": _TF,
     "framework.tf_session_args": _TF,
     "framework.local_tf_session_args": _TF,
-    "framework.torch_compile_learner": "RLlib 2.60 compiles nothing with it; remove it",
     "framework.torch_compile_worker": "only RLlib's old stack reads it; remove it",
     "framework.torch_skip_nan_gradients": "RLlib 2.60 steps with the NaNs anyway; use training.grad_clip",
 }

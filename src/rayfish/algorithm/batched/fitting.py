@@ -22,7 +22,7 @@ NATIVE, STACKED, PROCESSES, AGENTS = "native", "stacked", "processes", "agents"
 """Ways to step many environments as one: the environment's own vector, one after the other in this
 process, each in a process of its own, and the agents of several environments side by side."""
 
-ALGORITHMS = ("PPO", "APPO", "IMPALA")
+ALGORITHMS = ("PPO", "APPO", "IMPALA", "DQN", "SAC")
 
 _CONNECTORS = (
     "rollouts.env_runner_cls",

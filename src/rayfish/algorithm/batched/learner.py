@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -21,6 +22,9 @@ from ray.rllib.utils.metrics import (
 from rayfish.algorithm.batched.ppo import PPO, Settings
 from rayfish.algorithm.batched.rollout import Rollout
 from rayfish.envs import pulse
+
+COMPILED = "torch_compile"
+"""Key of `learner_config_dict` under which `framework.torch_compile_learner` arrives."""
 
 
 class BatchedPPOLearner(PPOTorchLearner):
@@ -57,7 +61,10 @@ class BatchedPPOLearner(PPOTorchLearner):
             minibatches=minibatches,
             shuffle=shuffle_batch_per_epoch,
         )
-        parts = self._loop(policy).update(rollouts, settings, tick=pulse.alive)
+        with warnings.catch_warnings():
+            # cuDNN would rather have an LSTM's weights in a piece of their own than in the optimizer's.
+            warnings.filterwarnings("ignore", message="RNN module weights are not part")
+            parts = self._loop(policy).update(rollouts, settings, tick=pulse.alive)
         values = torch.stack(list(parts.values())).tolist()
         self.metrics.log_dict(dict(zip(parts, values, strict=True)), key=policy, window=1)
         self._count(policy, sum(len(rollout) for rollout in rollouts), num_epochs)
@@ -75,6 +82,7 @@ class BatchedPPOLearner(PPOTorchLearner):
                 optimizer,
                 max_seq_len=int(model.get("max_seq_len") or 20),
                 average=_average if self.config.num_learners > 1 else None,
+                compiler=torch.compile if self.config.learner_config_dict.get(COMPILED) else None,
             )
         return self._loops[policy]
 

@@ -144,15 +144,18 @@ def _parts(
 class Differentiated:
     """The passes of a network that autograd differentiates, under the interface of the fused one."""
 
-    def __init__(self, net: Any) -> None:
+    def __init__(self, net: Any, compiler: Callable[[Any], Any] | None = None) -> None:
         self.net = net
+        self._pass = self._outputs if compiler is None else compiler(self._outputs)
 
     def forward(self, batch: Batch) -> tuple[Tensor, Tensor]:
         """(numbers, values)."""
-        numbers, _, reuse = self.net.policy(batch.inputs, batch.state)
-        values = self.net.value(batch.inputs, batch.state, reuse)
-        self._out = numbers, values
+        self._out = numbers, values = self._pass(batch.inputs, batch.state)
         return numbers.detach(), values.detach()
+
+    def _outputs(self, inputs: Tree, state: Tree | None) -> tuple[Tensor, Tensor]:
+        numbers, _, reuse = self.net.policy(inputs, state)
+        return numbers, self.net.value(inputs, state, reuse)
 
     def backward(self, d_numbers: Tensor, d_values: Tensor, optimiser: FlatOptimiser) -> None:
         """Adds up the gradients of all parameters."""
@@ -188,6 +191,7 @@ class PPO:
     :param net: an actor-critic from `models/`
     :param optimizer: a torch optimizer over all of its parameters
     :param average: called with the gradient before each step, to average it over several learners
+    :param compiler: `torch.compile`, for networks that autograd differentiates; None leaves them as they are
     """
 
     def __init__(
@@ -198,12 +202,13 @@ class PPO:
         *,
         max_seq_len: int = 20,
         average: Callable[[Tensor], None] | None = None,
+        compiler: Callable[[Any], Any] | None = None,
     ) -> None:
         self.net: Any = net
         self.dist = distribution(action_space)
         self.plain = fused(net)
         self.passes: Differentiated | WrittenOut = (
-            WrittenOut(self.plain) if self.plain is not None else Differentiated(net)
+            WrittenOut(self.plain) if self.plain is not None else Differentiated(net, compiler)
         )
         self.optimiser = FlatOptimiser(optimizer, list(net.parameters()))
         self._max_seq_len = max_seq_len

@@ -19,6 +19,8 @@ from rayfish.models.nested import map_nested
 Tree = Any
 """A tensor, or a dict or tuple of trees."""
 
+_NUMBERS = ("stream", "env_steps")
+
 
 @dataclass
 class Rollout:
@@ -40,6 +42,7 @@ class Rollout:
     :param last_state: [N, ...] its state after the last step
     :param final_state: [K, ...] its state at each final observation
     :param stream: number of the process that sampled it; slots of one stream go on where they ended
+    :param env_steps: steps of environments in it: fewer than those of slots where these are agents
     """
 
     obs: Tree
@@ -56,6 +59,7 @@ class Rollout:
     last_state: Tree | None = None
     final_state: Tree | None = None
     stream: int = 0
+    env_steps: int = 0
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -98,14 +102,14 @@ class Rollout:
 
     def _mapped(self, function: Callable[[Tensor], Tensor]) -> Rollout:
         changed: dict[str, Any] = {
-            name: _over(value, function) for name, value in vars(self).items() if name != "stream"
+            name: _over(value, function) for name, value in vars(self).items() if name not in _NUMBERS
         }
-        return Rollout(**changed, stream=self.stream)
+        return Rollout(**changed, stream=self.stream, env_steps=self.env_steps)
 
     def __getstate__(self) -> dict[str, Any]:
         """Between processes as NumPy arrays, which Ray moves without copying."""
         return {
-            name: value if name == "stream" else _over(value, lambda leaf: leaf.cpu().numpy())
+            name: value if name in _NUMBERS else _over(value, lambda leaf: leaf.cpu().numpy())
             for name, value in vars(self).items()
         }
 
@@ -115,7 +119,7 @@ class Rollout:
             warnings.filterwarnings("ignore", message=".*not writable")
             vars(self).update(
                 {
-                    name: value if name == "stream" else _over(value, torch.from_numpy)
+                    name: value if name in _NUMBERS else _over(value, torch.from_numpy)
                     for name, value in state.items()
                 }
             )

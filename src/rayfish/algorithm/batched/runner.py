@@ -142,13 +142,12 @@ class BatchedEnvRunner(SingleAgentEnvRunner):
     def sample_rollout(self, steps: int | None = None) -> Rollout:
         """So many steps of every slot (by default the configured fragment), in reused memory."""
         steps = steps or self.config.get_rollout_fragment_length(self.worker_index)
-        sampler = self._sampler
-        assert sampler is not None
         while True:
             if self._needs_initial_reset:
                 self._begin()
+            assert self._sampler is not None  # another one, after environments were made anew
             try:
-                rollout = sampler.collect(steps, self.num_env_steps_sampled_lifetime)
+                rollout = self._sampler.collect(steps, self.num_env_steps_sampled_lifetime)
                 break
             except Exception as error:
                 self._step_failed(error)
@@ -157,6 +156,7 @@ class BatchedEnvRunner(SingleAgentEnvRunner):
         taken = steps * self.num_envs if self.config.is_multi_agent else len(rollout)
         self.num_env_steps_sampled_lifetime += taken * (self.config.num_env_runners or 1)
         self._sampled_steps += taken
+        rollout.env_steps = taken
         return rollout
 
     def sample(

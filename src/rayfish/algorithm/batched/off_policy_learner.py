@@ -1,0 +1,163 @@
+"""DQN's and SAC's learners of the batched path.
+
+RLlib keeps the weights, target networks, optimizers and schedules, and saves them in its own form; the
+update itself is `dqn.DQN` or `sac.SAC`, and figures are logged once for a series of updates.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import gymnasium as gym
+import torch
+from ray.rllib.algorithms.dqn.torch.dqn_torch_learner import DQNTorchLearner
+from ray.rllib.algorithms.sac.torch.sac_torch_learner import SACTorchLearner
+from ray.rllib.core.learner.torch.torch_learner import TorchLearner
+from ray.rllib.utils.metrics import (
+    ALL_MODULES,
+    LAST_TARGET_UPDATE_TS,
+    MODULE_TRAIN_BATCH_SIZE_MEAN,
+    NUM_ENV_STEPS_SAMPLED_LIFETIME,
+    NUM_ENV_STEPS_TRAINED,
+    NUM_ENV_STEPS_TRAINED_LIFETIME,
+    NUM_MODULE_STEPS_TRAINED,
+    NUM_MODULE_STEPS_TRAINED_LIFETIME,
+    NUM_TARGET_UPDATES,
+    WEIGHTS_SEQ_NO,
+)
+from torch import Tensor
+
+from rayfish.algorithm.batched.dqn import DQN, DQNSettings, QParts
+from rayfish.algorithm.batched.replay import Batch
+from rayfish.algorithm.batched.sac import SAC, Pair, SACSettings
+from rayfish.envs import pulse
+from rayfish.models.nested import map_nested
+
+
+class _Series:
+    """Updates of the one policy of a learner, one after the other, and their figures together."""
+
+    def build(self) -> None:
+        """As RLlib does."""
+        super().build()  # type: ignore[misc]
+        self._loop: Any = None
+        self._settings: Any = None
+
+    def begin(self: Any) -> None:
+        """Before a series of updates: take over what was loaded or changed since the last one."""
+        [policy] = list(self.module.keys())
+        self._policy = policy
+        if self._loop is None:
+            self._loop = self._new_loop(policy)
+        config = self.config.get_config_for_module(policy)
+        self._settings = self._settings_of(config)
+        self._target_every, self._tau = config.target_network_update_freq, config.tau
+        self._moving = [
+            (optimizer, schedule)
+            for optimizer, schedule in self._optimizer_lr_schedules.items()
+            if schedule is not None and schedule.use_schedule
+        ]
+        self._loop.attach()
+        self._updates = self._rows = self._target_updates = 0
+
+    def learn(self: Any, batch: Batch, timestep: int) -> Tensor:
+        """One update; gives the absolute errors of the batch.
+
+        :param timestep: environment steps so far, for schedules and target networks
+        """
+        if batch["rewards"].device != self._device:
+            batch = map_nested(lambda leaf: leaf.to(self._device, non_blocking=True), batch)
+        errors = self._loop.update(batch, self._settings)
+        self._updates += 1
+        self._rows += errors.shape[0]
+        self._weights_seq_no += 1
+        for optimizer, schedule in self._moving:
+            self._set_optimizer_lr(optimizer, lr=schedule.update(timestep=timestep))
+        if timestep - self.last_update_ts_by_mid[self._policy] >= self._target_every:
+            self._loop.follow(self._tau)
+            self._target_updates += 1
+            self.last_update_ts_by_mid[self._policy] = timestep
+        pulse.alive()
+        return errors
+
+    def finish(self: Any, timestep: int) -> Any:
+        """After a series of updates: its figures, those of the losses from its last batch."""
+        policy, metrics = self._policy, self.metrics
+        parts = self._loop.parts()
+        values = torch.stack([value.detach().float().reshape(()) for value in parts.values()]).tolist()
+        metrics.log_dict(dict(zip(parts, values, strict=True)), key=policy, window=1)
+        metrics.log_value((policy, WEIGHTS_SEQ_NO), self._weights_seq_no, window=1)
+        metrics.log_value((policy, MODULE_TRAIN_BATCH_SIZE_MEAN), self._rows / self._updates, reduce="mean")
+        for key in (
+            (policy, NUM_MODULE_STEPS_TRAINED),
+            (ALL_MODULES, NUM_MODULE_STEPS_TRAINED),
+            (ALL_MODULES, NUM_ENV_STEPS_TRAINED),
+        ):
+            metrics.log_value(key, self._rows, reduce="sum")
+        for key in (
+            (policy, NUM_MODULE_STEPS_TRAINED_LIFETIME),
+            (ALL_MODULES, NUM_MODULE_STEPS_TRAINED_LIFETIME),
+            (ALL_MODULES, NUM_ENV_STEPS_TRAINED_LIFETIME),
+        ):
+            metrics.log_value(key, self._rows, reduce="lifetime_sum")
+        if self._target_updates:
+            metrics.log_value((policy, NUM_TARGET_UPDATES), self._target_updates, reduce="lifetime_sum")
+            last = self.last_update_ts_by_mid[policy]
+            metrics.log_value((policy, LAST_TARGET_UPDATE_TS), last, reduce="max")
+        # Learning rates alone: target networks have followed already.
+        TorchLearner.after_gradient_based_update(self, timesteps={NUM_ENV_STEPS_SAMPLED_LIFETIME: timestep})
+        return metrics.reduce()
+
+    def _optimizers(self: Any, policy: str) -> dict[str, torch.optim.Optimizer]:
+        found = self.get_optimizers_for_module(policy)
+        return {name.removeprefix(f"{policy}_"): optimizer for name, optimizer in found}
+
+
+class BatchedDQNLearner(_Series, DQNTorchLearner):
+    """Learns a Q network from batches of the array replay buffer."""
+
+    def _new_loop(self, policy: str) -> DQN:
+        module = self.module[policy].unwrapped()
+        dueling = module.uses_dueling
+        [optimizer] = self._optimizers(policy).values()
+        return DQN(
+            QParts(module.encoder, module.af, module.vf if dueling else None),
+            QParts(module._target_encoder, module._target_af, module._target_vf if dueling else None),
+            optimizer,
+            masked=module.masked,
+        )
+
+    def _settings_of(self, config: Any) -> DQNSettings:
+        return DQNSettings(
+            gamma=config.gamma,
+            double_q=config.double_q,
+            num_atoms=config.num_atoms,
+            v_min=config.v_min,
+            v_max=config.v_max,
+            td_error_loss_fn=config.td_error_loss_fn,
+            grad_clip=config.grad_clip,
+            grad_clip_by=config.grad_clip_by,
+        )
+
+
+class BatchedSACLearner(_Series, SACTorchLearner):
+    """Learns a policy, its critics and a temperature from batches of the array replay buffer."""
+
+    def _new_loop(self, policy: str) -> SAC:
+        module = self.module[policy].unwrapped()
+        critics = [(Pair(module.qf_encoder, module.qf), Pair(module.target_qf_encoder, module.target_qf))]
+        if module.twin_q:
+            twin = Pair(module.target_qf_twin_encoder, module.target_qf_twin)
+            critics.append((Pair(module.qf_twin_encoder, module.qf_twin), twin))
+        return SAC(
+            Pair(module.pi_encoder, module.pi),
+            critics,
+            log_alpha=self.curr_log_alpha[policy],
+            target_entropy=self.target_entropy[policy],
+            optimizers=self._optimizers(policy),
+            discrete=isinstance(module.action_space, gym.spaces.Discrete),
+            masked=module.masked,
+        )
+
+    def _settings_of(self, config: Any) -> SACSettings:
+        return SACSettings(gamma=config.gamma, grad_clip=config.grad_clip, grad_clip_by=config.grad_clip_by)

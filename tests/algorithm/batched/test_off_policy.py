@@ -1,0 +1,261 @@
+"""DQN and SAC on the batched path: rounds as RLlib's, checkpoints for both paths, acting as modules say."""
+
+from __future__ import annotations
+
+import gymnasium as gym
+import numpy as np
+import pytest
+import torch
+from ray.rllib.core.columns import Columns
+
+import rayfish
+from rayfish.algorithm.batched.actors_off_policy import off_policy_actor
+from rayfish.algorithm.batched.off_policy import BatchedDQN, BatchedSAC
+from rayfish.algorithm.batched.replay import PrioritizedReplayBuffer, ReplayBuffer
+from rayfish.algorithm.module import module_spec
+from tests.algorithm.batched.off_policy_parity import BOX, MASKED, PICTURE
+
+POLICY = "default_policy"
+SMALL = ("training.model.fcnet_hiddens=[16]", "training.train_batch_size_per_learner=32")
+DQN = (
+    "cartpole-dqn", *SMALL, "rollouts.num_envs_per_env_runner=2", "training.target_network_update_freq=50",
+    "training.num_steps_sampled_before_learning_starts=40",
+    "reporting.min_sample_timesteps_per_iteration=60", "debugging.seed=3",
+)  # fmt: skip
+SAC = (
+    "pendulum", *SMALL, "rollouts.num_envs_per_env_runner=2", "training.n_step=1",
+    "training.num_steps_sampled_before_learning_starts=40",
+    "reporting.min_sample_timesteps_per_iteration=60", "debugging.seed=3",
+)  # fmt: skip
+CASES = {"DQN": (DQN, BatchedDQN), "SAC": (SAC, BatchedSAC)}
+
+
+def steps(trainer, count: int) -> list[dict]:
+    return [trainer.step() for _ in range(count)]
+
+
+def module_for(algo: str, space: gym.Space, actions: gym.Space, *, model=None, temperature=None, **more):
+    spec = module_spec(algo, {"fcnet_hiddens": [16], **(model or {})}, temperature=temperature)
+    settings = {
+        "dueling": True, "double_q": True, "num_atoms": 1, "v_min": -5.0, "v_max": 5.0, "epsilon": 0.0,
+        "twin_q": True, **more,
+    }  # fmt: skip
+    return spec.module_class(
+        observation_space=space, action_space=actions, inference_only=True,
+        model_config={**spec.model_config, **settings}, catalog_class=spec.catalog_class,
+    )  # fmt: skip
+
+
+def observations(space: gym.Space, count: int = 64):
+    space.seed(0)
+    seen = [space.sample() for _ in range(count)]
+    if not isinstance(space, gym.spaces.Dict):
+        return torch.from_numpy(np.stack(seen))
+    for one in seen:
+        one["action_mask"][1] = 1
+    return {key: torch.from_numpy(np.stack([one[key] for one in seen])) for key in space.spaces}
+
+
+@pytest.mark.usefixtures("ray_session", "workdir")
+class TestTraining:
+    @pytest.mark.parametrize("name", CASES)
+    def test_rounds_updates_and_targets_are_those_of_rllib(self, name):
+        words, cls = CASES[name]
+        counts = {}
+        for runner in ("batched", "rllib"):
+            with rayfish.Trainer(*words, f"rollouts.runner={runner}") as trainer:
+                assert isinstance(trainer.algorithm, cls) == (runner == "batched")
+                lines = steps(trainer, 2)
+                learner = trainer.algorithm.learner_group._learner
+                metrics = trainer.algorithm.metrics.peek(("learners", POLICY))
+                counts[runner] = {
+                    "sampled": trainer.algorithm.metrics.peek(
+                        ("env_runners", "num_env_steps_sampled_lifetime")
+                    ),
+                    "trained": metrics["num_module_steps_trained_lifetime"],
+                    "updates": learner._weights_seq_no,
+                    "target updates": metrics["num_target_updates"],
+                    "last target update": learner.last_update_ts_by_mid[POLICY],
+                    "optimizer steps": {
+                        name: float(next(iter(one.state.values()))["step"])
+                        for name, one in learner._named_optimizers.items()
+                    },
+                }
+                # RLlib's environments reset in a step that is none: its counts of steps may be a few less.
+                names = {key for key in lines[-1] if key.startswith("learn/")}
+                counts[runner]["figures"] = names
+        ours, theirs = counts["batched"], counts["rllib"]
+        assert ours["figures"] >= theirs["figures"]
+        assert abs(ours["sampled"] - theirs["sampled"]) <= 4
+        assert ours["trained"] == 32 * ours["updates"]
+        assert abs(ours["updates"] - theirs["updates"]) <= 2 + 0.1 * theirs["updates"]
+        assert abs(ours["target updates"] - theirs["target updates"]) <= 2 + 0.1 * theirs["target updates"]
+        assert ours["last target update"] <= ours["sampled"]
+        assert all(count == ours["updates"] for count in ours["optimizer steps"].values())
+
+    def test_training_intensity_sets_the_updates_of_a_round(self):
+        with rayfish.Trainer(*DQN, "training.training_intensity=64") as trainer:
+            steps(trainer, 1)
+            before = trainer.algorithm.learner_group._learner._weights_seq_no
+            line = steps(trainer, 1)[0]
+            updates = trainer.algorithm.learner_group._learner._weights_seq_no - before
+            taken = line["run/env_steps"] - 60
+            # 64 steps learnt from for each of the 2 that a round takes, 32 at a time: 4 updates a round.
+            assert updates == pytest.approx(4 * taken / 2, rel=0.1)
+
+    def test_the_same_seed_trains_the_same_and_another_does_not(self):
+        def weights(*words: str) -> bytes:
+            with rayfish.Trainer(*DQN, *words) as trainer:
+                steps(trainer, 2)
+                state = trainer.get_weights()[POLICY]
+                return b"".join(np.ascontiguousarray(value).tobytes() for value in state.values())
+
+        assert weights() == weights() != weights("debugging.seed=4")
+
+    @pytest.mark.parametrize("name", CASES)
+    def test_a_checkpoint_of_one_path_goes_on_in_the_other(self, name, tmp_path):
+        words, _ = CASES[name]
+        for first, second in (("batched", "rllib"), ("rllib", "batched")):
+            with rayfish.Trainer(*words, f"rollouts.runner={first}") as trainer:
+                steps(trainer, 2)
+                folder = trainer.save(tmp_path / f"{name}-{first}")
+                saved, held = _everything(trainer), _stored(trainer)
+            with rayfish.Trainer(*words, f"rollouts.runner={second}") as trainer:
+                trainer.restore(folder)
+                for key, value in _everything(trainer).items():
+                    assert np.array_equal(value, saved[key]), key
+                assert abs(_stored(trainer) - held) <= 2  # a step may have waited for its end
+                line = steps(trainer, 2)[-1]
+                assert np.isfinite(line[f"learn/{POLICY}/qf_loss"])
+
+    @pytest.mark.slow
+    def test_runners_of_their_own_fill_one_buffer_each_with_its_stream(self):
+        with rayfish.Trainer(*DQN, "rollouts.num_env_runners=2") as trainer:
+            steps(trainer, 2)
+            replay = trainer.algorithm.local_replay_buffer
+            assert sorted(replay._streams) == [1, 2]
+            assert replay.steps_added == trainer.algorithm.metrics.peek(
+                ("env_runners", "num_env_steps_sampled_lifetime")
+            )
+            learner = trainer.algorithm.learner_group._learner
+            expected = learner.module[POLICY].state_dict()
+            for weights in trainer.algorithm.env_runner_group.foreach_env_runner(
+                _runner_weights, local_env_runner=False
+            ):
+                for key, value in weights.items():
+                    assert np.array_equal(value, expected[key].numpy()), key
+
+    def test_the_buffer_is_the_one_that_was_asked_for(self):
+        words = (
+            "training.replay_buffer_config.type=EpisodeReplayBuffer",
+            "training.replay_buffer_config.capacity=100",
+            "rollouts.observation_filter=MeanStdFilter",
+        )
+        with rayfish.Trainer(*DQN, *words) as trainer:
+            steps(trainer, 3)
+            replay = trainer.algorithm.local_replay_buffer
+            assert type(replay) is ReplayBuffer and len(replay) == 100
+            figures = trainer.result["replay_buffer"]
+            assert figures["num_env_steps_stored"] == 100
+            assert figures["num_env_steps_added_lifetime"] == replay.steps_added
+            both = replay.sample(64)["both"]
+            assert float(both.abs().max()) <= 10.0  # what is stored is what the network saw: normalised
+        with rayfish.Trainer(*DQN) as trainer:
+            assert isinstance(trainer.algorithm.local_replay_buffer, PrioritizedReplayBuffer)
+            assert trainer.algorithm.local_replay_buffer.alpha == 0.6
+
+
+class TestActing:
+    @pytest.mark.parametrize(
+        ("space", "model", "more"),
+        [
+            (BOX, {}, {}),
+            (MASKED, {}, {}),
+            (BOX, {}, {"num_atoms": 5}),
+            (PICTURE, {"conv_filters": [[4, 4, 2]]}, {}),
+        ],
+        ids=["plain", "masked", "atoms", "picture"],
+    )
+    def test_the_best_action_is_the_modules(self, space, model, more):
+        torch.manual_seed(0)
+        module = module_for("DQN", space, gym.spaces.Discrete(4), model=model, **more)
+        seen = observations(space)
+        with torch.no_grad():
+            expected = module.forward_inference({Columns.OBS: seen})[Columns.ACTIONS]
+            assert torch.equal(
+                off_policy_actor(module, None, explore=False).act(seen, None, 0).actions, expected
+            )
+            # With an epsilon of 0, exploring is the same.
+            assert torch.equal(off_policy_actor(module, None).act(seen, None, 0).actions, expected)
+
+    def test_epsilon_follows_its_schedule_over_the_allowed_actions(self):
+        torch.manual_seed(0)
+        module = module_for(
+            "DQN", MASKED, gym.spaces.Discrete(4), epsilon=[[0, 1.0], [1000, 0.2]], dueling=False
+        )
+        seen = observations(MASKED, 4000)
+        actor = off_policy_actor(module, None)
+        allowed = seen["action_mask"].bool()
+        best = off_policy_actor(module, None, explore=False).act(seen, None).actions
+        several = allowed.sum(dim=-1) == 2
+        for t, epsilon in ((0, 1.0), (500, 0.6), (5000, 0.2)):
+            chosen = actor.act(seen, None, t).actions
+            assert bool(allowed.gather(1, chosen[:, None]).all())
+            other = (chosen != best)[several].float().mean()
+            assert float(other) == pytest.approx(epsilon / 2, abs=0.04)
+
+    def test_soft_q_draws_by_how_good_an_action_is(self):
+        torch.manual_seed(0)
+        module = module_for("DQN", BOX, gym.spaces.Discrete(4), temperature=0.05)
+        one = observations(BOX, 1).repeat(20_000, 1)
+        drawn = off_policy_actor(module, None).act(one, None, 0).actions
+        with torch.no_grad():
+            expected = (module.compute_q_values({Columns.OBS: one[:1]})["qf_preds"] / 0.05).softmax(-1)[0]
+        shares = torch.bincount(drawn, minlength=4) / len(drawn)
+        assert torch.allclose(shares, expected, atol=0.02)
+
+    @pytest.mark.parametrize("model", [{}, {"free_log_std": True}], ids=["plain", "free deviation"])
+    def test_movements_are_drawn_from_the_modules_distribution(self, model):
+        torch.manual_seed(0)
+        actions = gym.spaces.Box(-1.0, 1.0, (2,), np.float32)
+        module = module_for("SAC", BOX, actions, model=model)
+        one = observations(BOX, 1).repeat(20_000, 1)
+        with torch.no_grad():
+            inputs = module.forward_inference({Columns.OBS: one})[Columns.ACTION_DIST_INPUTS]
+            dist = module.get_exploration_action_dist_cls().from_logits(inputs)
+            drawn = off_policy_actor(module, actions).act(one, None, 0).actions
+            theirs = dist.sample()
+            assert torch.allclose(drawn.mean(0), theirs.mean(0), atol=0.02)
+            assert torch.allclose(drawn.std(0), theirs.std(0), atol=0.02)
+            mode = off_policy_actor(module, actions, explore=False).act(one[:1], None, 0).actions
+            assert torch.allclose(mode, dist.to_deterministic().sample()[:1], atol=1e-6)
+
+    def test_forbidden_choices_of_sac_are_never_drawn(self):
+        torch.manual_seed(0)
+        module = module_for("SAC", MASKED, gym.spaces.Discrete(4))
+        seen = observations(MASKED, 2000)
+        for explore in (True, False):
+            chosen = off_policy_actor(module, None, explore=explore).act(seen, None, 0).actions
+            assert bool(seen["action_mask"].bool().gather(1, chosen[:, None]).all())
+
+
+def _everything(trainer) -> dict[str, np.ndarray]:
+    """Weights, target weights, optimizer moments and adaptive values of a learner."""
+    learner = trainer.algorithm.learner_group._learner
+    found = {f"weights/{k}": v.numpy().copy() for k, v in learner.module[POLICY].state_dict().items()}
+    for name, optimizer in learner._named_optimizers.items():
+        for index, state in optimizer.state_dict()["state"].items():
+            found |= {f"{name}/{index}/{key}": np.array(value.detach()) for key, value in state.items()}
+    found["last target update"] = np.array(learner.last_update_ts_by_mid[POLICY])
+    if hasattr(learner, "curr_log_alpha"):
+        found["log alpha"] = learner.curr_log_alpha[POLICY].detach().numpy().copy()
+    return found
+
+
+def _stored(trainer) -> int:
+    replay = trainer.algorithm.local_replay_buffer
+    return len(replay) if isinstance(replay, ReplayBuffer) else replay.get_num_timesteps()
+
+
+def _runner_weights(runner) -> dict[str, np.ndarray]:
+    return {key: value.numpy() for key, value in runner.module.state_dict().items()}
