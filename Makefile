@@ -31,9 +31,11 @@ reference: $(VENV)/.ready-dev  ## rebuild the key table and the reference page f
 	@$(BIN)/python -m rayfish.algorithm.signatures
 	@$(BIN)/python -m rayfish.algorithm.reference > docs/reference.md
 
-bench: $(VENV)/.ready-dev  ## the numbers the README claims
+bench: $(VENV)/.ready-bench  ## the numbers the README claims
 	@$(BIN)/python benchmarks/overhead.py
 	@$(BIN)/python benchmarks/startup.py
+	@$(BIN)/python benchmarks/speed.py --equal
+	@$(BIN)/python benchmarks/speed.py $(ARGS)
 
 clean:  ## remove the environment and build products (runs are kept)
 	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache
@@ -57,4 +59,8 @@ $(VENV)/.ready: pyproject.toml constraints.txt | $(VENV)/bin/python
 
 $(VENV)/.ready-dev: $(VENV)/.ready
 	@$(PIP) -e '.[dev]'
+	@touch $@
+
+$(VENV)/.ready-bench: $(VENV)/.ready-dev
+	@$(PIP) -e '.[bench]'
 	@touch $@
