@@ -52,7 +52,7 @@ def test_an_environment_handed_in_from_python_takes_no_preset():
     assert experiment.get("environment.env") is None
 
 
-@pytest.mark.parametrize("name", ["cartpole", "cartpole-dqn", "pendulum"])
+@pytest.mark.parametrize("name", ["acrobot", "cartpole", "cartpole-dqn", "lunarlander", "pendulum"])
 def test_every_preset_composes_with_all_sections(name):
     experiment = Experiment.compose(name)
     assert set(SECTIONS) <= set(experiment.config)
@@ -132,13 +132,13 @@ def test_with_values_leaves_the_original_alone():
     assert changed.get("training.lr") == 1.0
     assert changed.origin("training.lr") == "--fit"
     assert changed.origin("environment.env_config.a") == "--fit"
-    assert experiment.get("training.lr") == 2e-3
+    assert experiment.get("training.lr") == 4e-3
 
 
 def test_section_is_a_copy():
     experiment = Experiment.compose("cartpole")
     experiment.section("training")["lr"] = 9
-    assert experiment.get("training.lr") == 2e-3
+    assert experiment.get("training.lr") == 4e-3
     assert experiment.section("nowhere") == {}
 
 

@@ -309,6 +309,9 @@ def _unrepeatable(experiment: Experiment, algo: str) -> Iterator[tuple[str, str,
     if experiment.get("stop_conditions.time_total_s") is not None:
         hint = "stop by stop_conditions.timesteps_total or training_iteration"
         yield "stop_conditions.time_total_s", "the clock ends the run at another step each time", hint
+    if experiment.get("rollouts.autotune"):
+        hint = "set rollouts.autotune=false with what an earlier run's config.yaml says was chosen"
+        yield "rollouts.autotune", "a measurement chooses how many environments there are", hint
     if experiment.get("reporting.min_time_s_per_iteration"):
         hint = "set reporting.min_sample_timesteps_per_iteration in its place"
         yield "reporting.min_time_s_per_iteration", "the clock decides how long an iteration is", hint
@@ -321,14 +324,6 @@ def _unrepeatable(experiment: Experiment, algo: str) -> Iterator[tuple[str, str,
     if algo in OFFLINE and experiment.get("learners.num_learners"):
         hint = "set learners.num_learners=0"
         yield "learners.num_learners", "remote learners read recorded data as it comes", hint
-
-
-def _not_yet(experiment: Experiment, _: str) -> Iterator[Problem]:
-    """Settings that have a name already, but no effect in this version."""
-    for key, value, instead in (("rollouts.autotune", True, "rollouts.autotune=false"),):
-        if experiment.get(key) == value:
-            where = experiment.origin(key)
-            yield Problem(key, f"{str(value).lower()} is not in this version yet", f"set {instead}", where)
 
 
 _CHECKS: tuple[Callable[[Experiment, str], Iterator[Problem]], ...] = (
@@ -344,5 +339,4 @@ _CHECKS: tuple[Callable[[Experiment, str], Iterator[Problem]], ...] = (
     _policies,
     _gpus,
     _deterministic,
-    _not_yet,
 )

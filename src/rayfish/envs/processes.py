@@ -10,12 +10,14 @@ may still want an iteration to end. With the process that made them they end, ho
 from __future__ import annotations
 
 import atexit
+import io
 import json
 import logging
 import multiprocessing
 import os
-import queue
+import pickle
 import signal
+import socket
 import sys
 import threading
 import time
@@ -48,7 +50,7 @@ CLOSE_S = 5.0
 
 _START = "forkserver" if "forkserver" in multiprocessing.get_all_start_methods() else "spawn"
 _RECORD = "\x02env|"
-_FAULT_S = 2.0
+_ORPHAN_S, _FAULT_S, _LONGEST = 2.0, 1.0, 2**16
 _MAIN = ("init_main_from_name", "init_main_from_path")
 
 
@@ -104,8 +106,10 @@ class ProcessVector(AsyncVectorEnv):
         if _START == "forkserver":  # what every process needs is imported once, by the server
             multiprocessing.get_context(_START).set_forkserver_preload([__name__])
         heard, voice = multiprocessing.Pipe(duplex=False)
+        self._faults, faults = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)  # messages stay whole
+        self._faults.settimeout(_FAULT_S)
         level = logging.getLogger().getEffectiveLevel()
-        worker = partial(_live, voice=voice, patience=patience, level=level)
+        worker = partial(_live, voice=voice, told=_Faults(faults), patience=patience, level=level)
         try:
             with _without_main(), self._deaths_told():
                 super().__init__(
@@ -117,10 +121,14 @@ class ProcessVector(AsyncVectorEnv):
                     autoreset_mode=AutoresetMode.SAME_STEP,
                 )
         except BaseException:
-            voice.close()
             self._end(0.0)
             raise
-        voice.close()  # the processes have it now: their last one's end is the end of what is heard
+        finally:  # the processes have them now: the end of the last one is the end of what is heard
+            voice.close()
+            faults.close()
+        # Not used; its semaphores would be taken apart at a time when Ray has ended who counts them.
+        self.error_queue.close()
+        del self.error_queue
         lines = os.fdopen(os.dup(heard.fileno()), encoding="utf-8", errors="replace")
         threading.Thread(target=_pass_on, args=(lines,), name="rayfish-env-voices", daemon=True).start()
         _LIVE.add(self)
@@ -168,26 +176,32 @@ class ProcessVector(AsyncVectorEnv):
         except (EOFError, OSError) as error:
             if error is self._told:  # an environment's own
                 raise
-            raise self._death() from error
+            self._told = self._death()
+            raise self._counted(self._told) from None  # that a pipe has ended says nothing more
 
     def _raise_if_errors(self, successes: Any) -> None:
         """In place of Gymnasium's, which prints tracebacks and loses an exception's place and notes."""
         if not all(successes):
             self._state = AsyncState.DEFAULT
             self._told = self._fault() or self._death()
-            raise self._told
+            raise self._counted(self._told)
+
+    def _counted(self, error: BaseException) -> BaseException:
+        """Guards count faults in their own processes, which end with them; here they add up."""
+        pulse.pulse().fault(_in_short(error), self._name)
+        return error
 
     def _fault(self) -> BaseException | None:
         """What a process said of its end; None when it said nothing."""
         try:
-            index, pickled, text = self.error_queue.get(timeout=_FAULT_S)
-        except (queue.Empty, OSError, EOFError):
+            index, pickled, text = pickle.loads(self._faults.recv(2 * _LONGEST))
+        except OSError:
             return None
         self.parent_pipes[index].close()
         try:
             error = cloudpickle.loads(pickled)
         except Exception:  # a class that cannot be made from its own arguments
-            error = RuntimeError(text.rstrip().splitlines()[-1])
+            error = RuntimeError(text.rstrip().rpartition("\n")[2])
         if not isinstance(error, RayfishError):
             error.__cause__ = ElsewhereError(text)
         return error
@@ -232,7 +246,10 @@ def _pass_on(lines: TextIO) -> None:
         for line in lines:
             if line.startswith(_RECORD):
                 level, name, text = json.loads(line[len(_RECORD) :])
-                logging.getLogger(name).log(level, "%s", text)
+                if name == pulse.BEAT:
+                    pulse.alive()
+                else:
+                    logging.getLogger(name).log(level, "%s", text)
             elif line.strip():
                 print(line.rstrip("\n"))
 
@@ -256,6 +273,10 @@ def _without_main() -> Iterator[None]:
         spawn.get_preparation_data = original
 
 
+def _in_short(error: BaseException) -> str:
+    return error.what if isinstance(error, RayfishError) else f"{type(error).__name__}: {error}"
+
+
 def _ended(code: int) -> str:
     if code >= 0:
         return f"ended by itself with exit code {code}"
@@ -263,16 +284,17 @@ def _ended(code: int) -> str:
     return f"was killed ({signal.Signals(-code).name}){why}"
 
 
-def _live(
+def _live(  # noqa: PLR0917
     index: int,
     maker: Callable[[], Any],
     pipe: Connection,
     parent_pipe: Connection,
     memory: Any,
-    faults: Any,
+    unused: Any,
     autoreset: AutoresetMode,
     *,
     voice: Connection,
+    told: _Faults,
     patience: pulse.Patience,
     level: int,
 ) -> None:
@@ -281,7 +303,6 @@ def _live(
         signal.signal(number, _go_on)
     threading.Thread(target=_end_with_parent, name="rayfish-parent", daemon=True).start()
     _speak(voice, level)
-    told = _Faults(faults)
     pulse.pulse().give_up = partial(_give_up, index, told)
     pulse.watch(patience)
     try:
@@ -295,10 +316,10 @@ def _live(
 
 
 class _Faults:
-    """Gymnasium's queue of errors, in a form that another process can read."""
+    """In place of Gymnasium's queue of errors: in a form that another process can read, and sent at once."""
 
-    def __init__(self, faults: Any) -> None:
-        self._faults = faults
+    def __init__(self, to: socket.socket) -> None:
+        self._to = to
 
     def put(self, said: tuple[int, Any, Any, str]) -> None:
         """As Gymnasium's loop tells it: index, type, exception, traceback."""
@@ -306,25 +327,18 @@ class _Faults:
         notes = getattr(error, "__notes__", None)
         if notes:
             del error.__notes__  # the text ends with the message itself
-        text = "".join(traceback.format_exception(error))
+        text = "".join(traceback.format_exception(error))[-_LONGEST // 2 :]
         if notes:
             error.__notes__ = notes
         try:
-            pickled = cloudpickle.dumps(error)
-        except Exception:
-            pickled = b""
-        self._faults.put((index, pickled, text))
-
-    def flush(self) -> None:
-        """Wait until what was put is on its way."""
-        self._faults.close()
-        self._faults.join_thread()
+            self._to.send(pickle.dumps((index, cloudpickle.dumps(error), text)))
+        except Exception:  # it cannot be pickled, or is too large
+            self._to.send(pickle.dumps((index, b"", text)))
 
 
 def _give_up(index: int, told: _Faults, what: str, hint: str) -> None:
     """A call into the environment hangs: this process ends, and says why."""
     told.put((index, EnvironmentFault, EnvironmentFault(what, hint), ""))
-    told.flush()
     os._exit(1)
 
 
@@ -337,18 +351,18 @@ def _end_with_parent() -> None:
     parent = multiprocessing.parent_process()
     if parent is not None:
         parent.join()
-        time.sleep(CLOSE_S)
+        time.sleep(_ORPHAN_S)
         os._exit(1)
 
 
 def _speak(voice: Connection, level: int) -> None:
     """Let what is printed and logged here reach the process that made this one."""
-    for stream in (1, 2):
-        os.dup2(voice.fileno(), stream)
+    for descriptor in (1, 2):
+        os.dup2(voice.fileno(), descriptor)
     voice.close()
     for stream in (sys.stdout, sys.stderr):
-        with suppress(AttributeError, ValueError):
-            stream.reconfigure(line_buffering=True)  # type: ignore[union-attr]
+        if isinstance(stream, io.TextIOWrapper):  # whole lines: the other processes write there, too
+            stream.reconfigure(line_buffering=True, write_through=False)
     root = logging.getLogger()
     root.addHandler(_Record())
     root.setLevel(level)

@@ -19,6 +19,7 @@ from rayfish.experiment import legacy, tree
 from rayfish.experiment.experiment import Experiment
 from rayfish.experiment.files import (
     CONF,
+    SHIPPED,
     Composed,
     ConfigFolders,
     compose_files,
@@ -44,6 +45,9 @@ DEFAULT_ENV = "CartPole-v1"
 
 _DEFAULT_FOR = {"DQN": "cartpole-dqn", "SAC": "pendulum", "TQC": "pendulum", "PPO": "cartpole"}
 _MANY_ENVS = ("PPO", "APPO", "IMPALA")
+LEFT_OPEN = " (auto)"
+"""Ends the origin of a number that somebody wrote as `auto`."""
+
 _SMALL = 1000  # bytes; a larger file is not read to see whether it is empty
 
 
@@ -281,8 +285,11 @@ def _finish(composed: Composed, notes: list[str]) -> dict[str, Any]:
     known = _known_name(name)
     if known is not None:
         config["algo"]["name"] = known
-    if tree.get(config, "rollouts.num_envs_per_env_runner") == "auto":
-        config["rollouts"]["num_envs_per_env_runner"] = 8 if known in _MANY_ENVS else 1
+    key = "rollouts.num_envs_per_env_runner"
+    if tree.get(config, key) == "auto":
+        tree.put(config, key, 8 if known in _MANY_ENVS else 1)
+        if not origins.get(key, SHIPPED).startswith(SHIPPED):
+            origins[key] += LEFT_OPEN
     ordered = {name: config[name] for name in SECTIONS if name in config}
     return {**ordered, **{key: value for key, value in config.items() if key not in ordered}}
 

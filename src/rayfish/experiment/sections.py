@@ -208,7 +208,11 @@ _RLLIB: dict[str, Section] = {
                 choices=("auto", "batched", "rllib"),
             ),
             "autotune": Field(
-                "bool", False, "Measure first, then choose runners and environments per runner."
+                "bool",
+                False,
+                "Measure before training how the environment is stepped fastest here, and write the choice "
+                "into the run's config.yaml: in this process, as its own vector or in processes "
+                "(gym_env_vectorize_mode), and num_envs_per_env_runner; a key that you set is kept.",
             ),
             "horizon": Field("int | null", None, "Longest episode; null: the environment decides.", "steps"),
             "sample_timeout_s": Field(

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from rayfish.algorithm import signatures
+from rayfish.algorithm.batched.fitting import NATIVE, fit
 from rayfish.envs import build as envs
 from rayfish.envs import state
 from rayfish.envs.kinds import EnvInfo, alike, in_short
@@ -384,4 +385,5 @@ def note_on_saving(experiment: Experiment, info: EnvInfo) -> str:
     """What the user should know of how the run's environments are saved; "" when there is nothing."""
     if experiment.get("algo.name") in OFFLINE:
         return ""
-    return state.note(info, experiment.get("rollouts.gym_env_vectorize_mode"))
+    own_vector = fit(experiment, info).vector == NATIVE  # which the batched runner saves whole
+    return state.note(info, None if own_vector else experiment.get("rollouts.gym_env_vectorize_mode"))

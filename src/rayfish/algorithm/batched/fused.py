@@ -36,6 +36,7 @@ class Chain:
         self._outputs: list[Tensor] = []
         self._slopes: list[Tensor] = []
         self._input: Tensor | None = None
+        self._bound: list[tuple[Tensor, Tensor, Tensor]] = []
 
     def __call__(self, inputs: Tensor) -> Tensor:
         """The last layer's output, in new memory."""
@@ -49,8 +50,8 @@ class Chain:
         """The same into memory that is kept for `backward`."""
         self._reserve(inputs)
         self._input = out = inputs
-        for layer, kind, memory in zip(self.linear, self._kinds, self._outputs, strict=True):
-            out = torch.addmm(layer.bias, out, layer.weight.t(), out=memory)
+        for (_, turned, bias), kind, memory in zip(self._bound, self._kinds, self._outputs, strict=True):
+            out = torch.addmm(bias, out, turned, out=memory)
             _activate(out, kind)
         return out
 
@@ -70,11 +71,16 @@ class Chain:
             torch.mm(slope.t(), below, out=gradients[id(layer.weight)])
             torch.sum(slope, 0, out=gradients[id(layer.bias)])
             if index:
-                slope = torch.mm(slope, layer.weight, out=self._slopes[index - 1])
+                slope = torch.mm(slope, self._bound[index][0], out=self._slopes[index - 1])
             elif to_input is not None:
-                to_input.addmm_(slope, layer.weight)
+                to_input.addmm_(slope, self._bound[index][0])
 
     def _reserve(self, inputs: Tensor) -> None:
+        # Asking a module for its parameters costs more than a small product; their memory seldom moves.
+        if not self._bound or self._bound[0][0].data_ptr() != self.linear[0].weight.data_ptr():
+            self._bound = [
+                (layer.weight.data, layer.weight.data.t(), layer.bias.data) for layer in self.linear
+            ]
         rows = inputs.shape[0]
         if self._outputs and self._outputs[0].shape[0] == rows:
             return

@@ -76,6 +76,17 @@ class Batch:
     def __len__(self) -> int:
         return int(self.advantages.shape[0])
 
+    def pieces(self, size: int) -> Iterator[Batch]:
+        """All rows in turn, so many at a time."""
+        columns = {name: value for name, value in vars(self).items() if value is not None}
+        if all(isinstance(value, Tensor) for value in columns.values()):
+            nothing = dict.fromkeys(vars(self).keys() - columns.keys())
+            for parts in zip(*(value.split(size) for value in columns.values()), strict=True):
+                yield Batch(**dict(zip(columns, parts, strict=True)), **nothing)
+            return
+        for start in range(0, len(self), size):
+            yield self.rows(slice(start, start + size))
+
     def rows(self, index: Tensor | slice) -> Batch:
         """Some of the rows (or sequences), in the order of `index`."""
         return Batch(
@@ -144,6 +155,8 @@ def _parts(
 class Differentiated:
     """The passes of a network that autograd differentiates, under the interface of the fused one."""
 
+    by_autograd = True
+
     def __init__(self, net: Any, compiler: Callable[[Any], Any] | None = None) -> None:
         self.net = net
         self._pass = self._outputs if compiler is None else compiler(self._outputs)
@@ -171,15 +184,15 @@ class Differentiated:
 class WrittenOut:
     """The passes of a fused network."""
 
+    by_autograd = False
+
     def __init__(self, plain: FusedActorCritic) -> None:
         self.plain = plain
 
-    @torch.no_grad()
     def forward(self, batch: Batch) -> tuple[Tensor, Tensor]:
         """(numbers, values)."""
         return self.plain.forward(batch.inputs, batch.mask)
 
-    @torch.no_grad()
     def backward(self, d_numbers: Tensor, d_values: Tensor, optimiser: FlatOptimiser) -> None:
         """Writes the gradients of all parameters."""
         self.plain.backward(d_numbers, d_values, optimiser.gradients)
@@ -254,10 +267,11 @@ class PPO:
 
     def step(self, minibatch: Batch, settings: Settings) -> Callable[[], dict[str, Tensor]]:
         """One step of the optimizer; gives a function for the loss and its parts."""
-        numbers, values = self.passes.forward(minibatch)
+        with torch.set_grad_enabled(self.passes.by_autograd):
+            numbers, values = self.passes.forward(minibatch)
         with torch.no_grad():
             d_numbers, d_values, parts = slopes(self.dist, numbers, values, minibatch, settings)
-        self.passes.backward(d_numbers, d_values, self.optimiser)
+            self.passes.backward(d_numbers, d_values, self.optimiser)
         if self._average is not None:
             self._average(self.optimiser.gradient)
         self.optimiser.clip(settings.grad_clip, settings.grad_clip_by)
@@ -405,8 +419,10 @@ def minibatches(batch: Batch, settings: Settings) -> Iterator[Batch]:
         shuffled = batch
         if size < rows or count > 1:
             shuffled = batch.rows(_order(rows, count * size, settings, batch.advantages.device))
-        for start in range(0, count * size, size):
-            yield shuffled if len(shuffled) == size else shuffled.rows(slice(start, start + size))
+        if len(shuffled) == size:
+            yield shuffled
+        else:
+            yield from shuffled.pieces(size)
 
 
 def _order(rows: int, wanted: int, settings: Settings, device: torch.device) -> Tensor:

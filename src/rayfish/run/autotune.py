@@ -1,0 +1,378 @@
+"""`rollouts.autotune`: measured on this machine, then chosen, how a run steps its environments.
+
+Takes an experiment and its environment's description; gives the experiment with
+`rollouts.gym_env_vectorize_mode` and `rollouts.num_envs_per_env_runner` settled (of a slow environment
+that cannot be stepped in processes, `rollouts.num_env_runners` too), and lines that say what was tried.
+A key that somebody wrote is kept. The choice stands in the run's config.yaml with autotune off, so
+that a resumed run steps its environments in the same way.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Protocol
+
+from rayfish.algorithm import signatures
+from rayfish.algorithm.batched.fitting import AGENTS, NATIVE, PROCESSES, STACKED, fit
+from rayfish.algorithm.contradictions import ASYNCHRONOUS
+from rayfish.envs import state
+from rayfish.experiment.compose import LEFT_OPEN
+from rayfish.experiment.files import SHIPPED
+from rayfish.metrics import text
+from rayfish.run import resources
+from rayfish.run.engine import RayOptions, machine_cpus, offered, use_fitting_threads
+
+if TYPE_CHECKING:
+    from rayfish.algorithm.batched.trials import Trial
+    from rayfish.envs.build import EnvInfo
+    from rayfish.experiment import Experiment
+    from rayfish.run.train import Run
+
+KEY = "rollouts.autotune"
+MODE, ENVS, RUNNERS = (
+    f"rollouts.{name}" for name in ("gym_env_vectorize_mode", "num_envs_per_env_runner", "num_env_runners")
+)
+MODES = {STACKED: "sync", PROCESSES: "async", NATIVE: "vector_entry_point"}
+
+BUDGET_S = 20.0
+"""Seconds that all measuring may take."""
+
+_ONE_TRIAL_S = 0.3
+_SHORTEST_FRAGMENT = 16
+_MOST_ENVS, _MOST_PROCESSES = 512, 64
+_CLOSE = 0.9  # of the best: fewer environments are then preferred
+_WORTH_PROCESSES = 1.3  # times faster than in this process, for the memory and the state they cost
+_WORTH_RUNNERS = 1.5  # the same of runners, whose speed is estimated
+_STEP_FOR_PROCESSES_S = 50e-6  # a message there and back costs as much as such a step
+_SLOW_STEP_S = 1e-3
+
+Tell = Callable[[str], None]
+
+
+class Tries(Protocol):
+    """What measures: `algorithm.batched.trials.Bench`."""
+
+    def trial(self, way: str, envs: int, seconds: float) -> Trial:
+        """One way with so many environments."""
+        ...
+
+
+@dataclass
+class Choice:
+    """What was tried, and what came of it.
+
+    :param values: the keys to set
+    :param trials: everything that was measured
+    :param best: the one that was chosen; None when nothing was
+    :param runners: remote runners, where an estimate speaks for them
+    :param remarks: what the numbers do not say
+    """
+
+    values: dict[str, Any] = field(default_factory=dict)
+    trials: list[Trial] = field(default_factory=list)
+    best: Trial | None = None
+    runners: int = 0
+    remarks: list[str] = field(default_factory=list)
+
+    def lines(self) -> list[str]:
+        """A small table, and the choice as settings."""
+        if self.best is None:
+            return [f"{KEY}: {remark}" for remark in self.remarks]
+        rows = [f"  {'way':<10} {'envs':>5} {'steps/s':>9}"]
+        for trial in self.trials:
+            mark = "   <- chosen" if trial is self.best and not self.runners else ""
+            rows.append(f"  {trial.way:<10} {trial.envs:>5} {text.rate(trial.steps_per_s):>9}{mark}")
+        if self.runners:
+            about = f"~{text.rate(self.runners * self.best.steps_per_s)}"
+            rows.append(
+                f"  {f'{self.runners} runners':<10} {self.best.envs:>5} {about:>9}   <- chosen (estimate)"
+            )
+        words = ", ".join(f"{key}={value}" for key, value in self.values.items())
+        chosen = f"{KEY}: {words}" if words else f"{KEY}: all was kept as it is written"
+        return [f"{KEY}: ways to step the environment, measured here:", *rows, chosen, *self.remarks]
+
+
+def tuned(
+    experiment: Experiment, info: EnvInfo, options: RayOptions | None = None, tell: Tell | None = None
+) -> tuple[Experiment, list[str]]:
+    """The experiment with the choice in place of the wish, and lines that say what was tried.
+
+    :param tell: called with what is going on
+    """
+    if not experiment.get(KEY):
+        return experiment, []
+    fitting = fit(experiment, info)
+    if not fitting.batched:
+        why = f"nothing to choose, RLlib's env runner samples: {fitting.why}"
+        return _settled(experiment, Choice(remarks=[why]))
+    known = _signature(experiment, info)
+    if known not in _MEASURED:
+        if tell is not None:
+            tell("measuring how to step the environment")
+        _MEASURED[known] = _measured(experiment, info, options or RayOptions())
+    return _settled(experiment, _MEASURED[known])
+
+
+def tune(run: Run) -> None:
+    """For a run that begins: console and log.txt say what was tried, its config.yaml what came of it."""
+    if not run.experiment.get(KEY):
+        return
+    if run.resumed and run.checkpoints.any():
+        run.experiment = run.experiment.with_values({KEY: False}, KEY)
+        run.console.note(f"{KEY}: a resumed run goes on stepping its environments as it did")
+        return
+    run.experiment, lines = tuned(run.experiment, run.info, run.options, run.console.status)
+    run.experiment.save(run.directory.config_file)
+    for line in lines:
+        run.console.note(line)
+    stamp = time.strftime("%Y-%m-%d %H:%M:%S")
+    with run.directory.log_file.open("a", encoding="utf-8") as log:
+        log.write(f"{stamp} {'INFO':<8} driver | " + "\n    ".join(lines) + "\n")
+
+
+def said(experiment: Experiment, why: str) -> str:
+    """Why a runner steps as it does; where it was measured, that too."""
+    keys = [key for key in (MODE, ENVS, RUNNERS) if experiment.origins.get(key) == KEY]
+    return f"{why}; {KEY} measured and chose {_few(keys)}" if keys else why
+
+
+_MEASURED: dict[str, Choice] = {}
+"""By experiment: runs that differ in their seeds alone must not differ in how they sample."""
+
+
+def _settled(experiment: Experiment, choice: Choice) -> tuple[Experiment, list[str]]:
+    return experiment.with_values({**choice.values, KEY: False}, KEY), choice.lines()
+
+
+def _signature(experiment: Experiment, info: EnvInfo) -> str:
+    sections = ("algo", "environment", "rollouts", "training", "learners")
+    parts = [experiment.section(name) for name in sections]
+    parts += [{key: left_open(experiment, key) for key in (MODE, ENVS, RUNNERS)}]
+    return json.dumps(
+        [parts, experiment.paths, id(experiment.env), info.class_name], default=str, sort_keys=True
+    )
+
+
+def _measured(experiment: Experiment, info: EnvInfo, options: RayOptions) -> Choice:
+    """Measures and chooses; what cannot be measured leaves all as it is, and says so."""
+    use_fitting_threads(info)
+    try:
+        from rayfish.algorithm.batched.trials import Bench
+
+        search = Search(ways(experiment, info), counts(experiment), Bench(experiment, info))
+        search.run()
+    except Exception as error:
+        return Choice(remarks=[f"could not measure, all stays as it is: {_first_line(error)}"])
+    return _chosen(experiment, info, options, search)
+
+
+@dataclass
+class Search:
+    """Tries each way with more and more environments, as long as that makes it faster.
+
+    :param ways: in the order in which they are tried
+    :param counts: numbers of environments, from the smallest
+    """
+
+    ways: Sequence[str]
+    counts: Sequence[int]
+    bench: Tries
+    budget_s: float = BUDGET_S
+    trials: list[Trial] = field(default_factory=list)
+    remarks: list[str] = field(default_factory=list)
+    step_s: float = 0.0
+    """Of one environment alone."""
+
+    def run(self) -> None:
+        """Fills `trials`."""
+        self._until = time.monotonic() + self.budget_s
+        alone = self._alone()
+        for way in self.ways:
+            too_fast = self.step_s < _STEP_FOR_PROCESSES_S or self.counts[-1] == 1
+            if way == PROCESSES and len(self.ways) > 1 and too_fast:
+                continue
+            self._climb(way, alone)
+        self._again(alone)
+
+    def _alone(self) -> Trial:
+        """One environment in this process: how slow it is decides what else can be tried in time."""
+        way = AGENTS if AGENTS in self.ways else STACKED
+        alone = self.bench.trial(way, 1, _ONE_TRIAL_S)
+        self.step_s = alone.env_share / alone.steps_per_s
+        if way in self.ways and 1 in self.counts:
+            self.trials.append(alone)
+        return alone
+
+    def _climb(self, way: str, alone: Trial) -> None:
+        best = 0.0
+        for envs in self.counts:
+            if any((trial.way, trial.envs) == (way, envs) for trial in self.trials):
+                continue
+            if way == PROCESSES and envs > most_processes():
+                self.remarks.append(f"  not tried: {envs} processes, more than fit this machine well")
+                return
+            if self._needs_s(way, envs, alone) > self._until - time.monotonic():
+                self.remarks.append(f"  not tried: {way} with {envs}, which takes too long to measure")
+                return
+            try:
+                trial = self.bench.trial(way, envs, _ONE_TRIAL_S)
+            except Exception as error:
+                if len(self.ways) == 1:
+                    raise
+                self.remarks.append(f"  not possible: {way} with {envs}: {_first_line(error)}")
+                return
+            self.trials.append(trial)
+            if trial.steps_per_s < 1.05 * best:
+                return
+            best = max(best, trial.steps_per_s)
+
+    def _again(self, alone: Trial) -> None:
+        """The fastest of each way once more, so that one busy moment of the machine decides nothing."""
+        finalists = {trial.way: trial for trial in sorted(self.trials, key=lambda trial: trial.steps_per_s)}
+        for way, trial in finalists.items() if len(finalists) > 1 else ():
+            if self._needs_s(way, trial.envs, alone) < self._until - time.monotonic():
+                again = self.bench.trial(way, trial.envs, _ONE_TRIAL_S)
+                self.trials[self.trials.index(trial)] = max(trial, again, key=lambda one: one.steps_per_s)
+
+    def _needs_s(self, way: str, envs: int, alone: Trial) -> float:
+        """A guess at how long a trial takes."""
+        at_once = envs if way == NATIVE else max(1, min(envs, machine_cpus())) if way == PROCESSES else 1
+        return (alone.ready_s + 3 / alone.steps_per_s) * envs / at_once + _ONE_TRIAL_S
+
+
+def most_processes() -> int:
+    """Environments that may have a process each: more than there are CPUs, as many only wait."""
+    return min(_MOST_PROCESSES, max(16, 2 * machine_cpus()))
+
+
+def ways(experiment: Experiment, info: EnvInfo) -> list[str]:
+    """How the environment could be stepped; only in the written way where there is one."""
+    if info.kind == "multi":
+        return [AGENTS]
+    if experiment.get(MODE) is not None:
+        return [fit(experiment, info).vector]
+    if experiment.get("environment.env_task_fn"):  # a curriculum has to reach the environments
+        return [STACKED]
+    return [*([NATIVE] if info.native else []), STACKED, PROCESSES]
+
+
+def counts(experiment: Experiment) -> list[int]:
+    """Numbers of environments to try: the written one, else powers of two that leave a batch as it is."""
+    now = int(experiment.get(ENVS) or 1)
+    if not left_open(experiment, ENVS):
+        return [now]
+    most = most_envs(experiment)
+    powers = [2**power for power in range(10) if now < 2**power <= min(most, _MOST_ENVS)]
+    fitting = [
+        n for n in powers if not signatures.problems(experiment.with_values({ENVS: n, KEY: False}, KEY))
+    ]
+    return [now, *fitting]
+
+
+def most_envs(experiment: Experiment) -> int:
+    """As many environments as leave the algorithm what it learns from as it is."""
+    name = str(experiment.get("algo.name"))
+    now = int(experiment.get(ENVS) or 1)
+    if name not in ("PPO", *ASYNCHRONOUS):
+        # A round is one step of each environment, then updates: more environments mean fewer updates
+        # per step, unless `training_intensity` says how many there are to be.
+        return 8 if experiment.get("training.training_intensity") else now
+    batch = _effective(experiment, "training.train_batch_size_per_learner")
+    batch *= max(1, int(experiment.get("learners.num_learners") or 0))
+    length = _effective(experiment, "rollouts.rollout_fragment_length")
+    shortest = int(length) if isinstance(length, int) and name in ASYNCHRONOUS else _SHORTEST_FRAGMENT
+    return max(now, int(batch) // (shortest * max(1, int(experiment.get(RUNNERS) or 0))))
+
+
+def left_open(experiment: Experiment, key: str) -> bool:
+    """Whether nobody wrote a key: it has the value of the shipped groups, or was asked to be `auto`."""
+    origin = experiment.origin(key)
+    shipped = origin.startswith(SHIPPED) and "/experiment/" not in origin
+    return shipped or not origin or origin.endswith(LEFT_OPEN)
+
+
+def _chosen(experiment: Experiment, info: EnvInfo, options: RayOptions, search: Search) -> Choice:
+    choice = Choice(trials=search.trials, remarks=search.remarks)
+    if not search.trials:
+        return replace(
+            choice, remarks=["nothing could be measured in time, all stays as it is", *search.remarks]
+        )
+    best = choice.best = best_of(search.trials)
+    if info.kind != "multi" and experiment.get(MODE) is None:
+        choice.values[MODE] = MODES[best.way]
+    if left_open(experiment, ENVS):
+        choice.values[ENVS] = best.envs
+        if len(search.counts) == 1:
+            choice.remarks.append(f"  {ENVS} stays {best.envs}: {_why_one(experiment)}")
+    else:
+        choice.remarks.append(
+            f"  {ENVS}={best.envs} is kept ({experiment.origin(ENVS)}); auto has it measured too"
+        )
+    choice.runners = _runners(experiment, options, search, best)
+    if choice.runners:
+        choice.best = next(trial for trial in search.trials if trial.way in (STACKED, AGENTS))
+        choice.values |= {RUNNERS: choice.runners}
+        choice.values |= {ENVS: choice.best.envs} if ENVS in choice.values else {}
+        choice.values |= {MODE: MODES[choice.best.way]} if MODE in choice.values else {}
+    if MODES.get(choice.best.way) == "async":
+        choice.remarks.append("  " + state.note(info, "async"))
+    return choice
+
+
+def best_of(trials: Sequence[Trial]) -> Trial:
+    """The fewest environments that come close to the fastest; processes where they gain enough."""
+    here = [trial for trial in trials if trial.way != PROCESSES]
+    apart = [trial for trial in trials if trial.way == PROCESSES]
+    enough = apart and (not here or _fastest(apart) > _WORTH_PROCESSES * _fastest(here))
+    among = apart if enough else here
+    close = [trial for trial in among if trial.steps_per_s >= _CLOSE * _fastest(among)]
+    return min(close, key=lambda trial: trial.envs)
+
+
+def _runners(experiment: Experiment, options: RayOptions, search: Search, best: Trial) -> int:
+    """Remote runners for a slow environment that has gained nothing from processes; 0 for none.
+
+    Not measured: each is taken to be as fast as this process, which leaves out what travels between.
+    """
+    here = [trial for trial in search.trials if trial.way in (STACKED, AGENTS)]
+    if experiment.get("algo.name") != "PPO" or not left_open(experiment, RUNNERS) or not here:
+        return 0
+    if search.step_s < _SLOW_STEP_S or here[0].env_share < 0.8 or experiment.get(RUNNERS):
+        return 0
+    cpus, _ = offered(options)
+    batch = _effective(experiment, "training.train_batch_size_per_learner")
+    most = int(batch) // (_SHORTEST_FRAGMENT * here[0].envs)
+    runners = min(resources.fitting_runners(experiment, cpus), most)
+    gain = runners * here[0].steps_per_s / best.steps_per_s
+    return runners if runners > 1 and gain > _WORTH_RUNNERS else 0
+
+
+def _why_one(experiment: Experiment) -> str:
+    name = experiment.get("algo.name")
+    if name in ("PPO", *ASYNCHRONOUS):
+        return "more would leave fragments of a few steps in a batch of this size"
+    return (
+        f"with {name} more environments mean fewer updates per step (training.training_intensity fixes that)"
+    )
+
+
+def _effective(experiment: Experiment, dotted: str) -> Any:
+    section, _, key = dotted.partition(".")
+    value = experiment.get(dotted)
+    return signatures.default_of(section, key, str(experiment.get("algo.name"))) if value is None else value
+
+
+def _fastest(trials: Iterable[Trial]) -> float:
+    return max(trial.steps_per_s for trial in trials)
+
+
+def _few(keys: Sequence[str]) -> str:
+    names = [key.rpartition(".")[2] for key in keys]
+    return " and ".join([", ".join(names[:-1]), names[-1]]) if len(names) > 1 else names[0]
+
+
+def _first_line(error: BaseException) -> str:
+    return f"{type(error).__name__}: {error}".strip(": ").splitlines()[0]
