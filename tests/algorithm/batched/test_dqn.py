@@ -127,3 +127,21 @@ def test_several_learners_step_along_the_mean_gradient():
     assert len(seen) == 1 and float(seen[0].abs().sum()) > 0
     for key, value in weights(batched).items():
         close(value, before[key], 1e-7)
+
+
+def test_fading_moments_end_as_zeros_and_move_no_weight():
+    _, batched, loop, settings = both({**PLAIN, "fcnet_activation": "relu"})
+    batch = make_batch(BOX, ACTIONS)
+    loop.update(batch, settings)
+    batch["weights"] = torch.zeros(16)  # nothing more to learn: every moment fades
+    for _ in range(600):
+        loop.update(batch, settings)
+    before = weights(batched)
+    for _ in range(200):
+        loop.update(batch, settings)
+    average, _, count = loop.optimiser._moments
+    smallest = torch.finfo(torch.float32).tiny
+    assert int(count) == 801
+    assert not bool(((average != 0) & (average.abs() < smallest)).any())
+    for key, value in weights(batched).items():
+        assert torch.equal(value, before[key]), key

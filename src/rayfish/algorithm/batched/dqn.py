@@ -12,9 +12,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from rayfish.algorithm.batched.optimise import FlatOptimiser
 from rayfish.algorithm.batched.replay import Batch
-from rayfish.algorithm.batched.towers import blend, huber, limit, q_function, weights_of
+from rayfish.algorithm.batched.towers import TidyOptimiser, blend, huber, limit, q_function, weights_of
 from rayfish.models.masking import MASKED, mask_values
 from rayfish.models.nested import map_nested
 from rayfish.models.networks import q_values
@@ -71,7 +70,7 @@ class DQN:
         masked: bool = False,
         average: Callable[[Tensor], None] | None = None,
     ) -> None:
-        self.optimiser = FlatOptimiser(optimizer, [p for part in online.modules() for p in part.parameters()])
+        self.optimiser = TidyOptimiser(optimizer, [p for part in online.modules() for p in part.parameters()])
         self._online = q_function(online.encoder, online.af, online.vf)
         self._target = q_function(target.encoder, target.af, target.vf)
         self._mains, self._targets = weights_of(online.modules()), weights_of(target.modules())
@@ -88,6 +87,7 @@ class DQN:
         """Moves the target network towards the current one."""
         blend(self._mains, self._targets, tau)
 
+    @torch.no_grad()
     def update(self, batch: Batch, settings: DQNSettings) -> Tensor:
         """One step of the optimizer; gives the absolute errors, as new priorities of the batch."""
         size = batch["rewards"].shape[0]
@@ -97,40 +97,41 @@ class DQN:
         atoms, bounds = settings.num_atoms, (settings.v_min, settings.v_max)
         # The best of several actions is that with the highest advantage: values are the same for all.
         advantages, values = self._online.pair(now, size, size if atoms == 1 else 2 * size)
-        with torch.no_grad():
-            a_next, v_next = self._target(then)
-            q_next, _, p_next = q_values(a_next, v_next, atoms, bounds)
-            q_next = self._allowed(q_next, batch["both"], size)
-            if atoms == 1:
-                first = None if values is None else values[:size]
-                q, logits, probabilities = q_values(advantages[:size], first, atoms, bounds)
-                rank = advantages[size:]
-            else:
-                q, logits, probabilities = q_values(advantages, values, atoms, bounds)
-                q, rank = q[:size], q[size:]
-            q, rank = self._allowed(q, batch["both"], 0), self._allowed(rank, batch["both"], size)
-            actions = batch["actions"].long().unsqueeze(-1)
-            selected = q.gather(-1, actions).squeeze(-1)
-            best = (rank if settings.double_q else q_next).argmax(dim=-1, keepdim=True)
-            discount = torch.pow(settings.gamma, batch["n_step"]) * ~batch["terminateds"]
-            if settings.num_atoms > 1:
-                assert logits is not None and p_next is not None
-                chosen = _of_action(logits[:size], actions)
-                target = _project(_of_action(p_next, best), batch["rewards"], discount, settings)
-                errors, d_chosen = _cross_entropy(chosen, target)
-                losses = errors
-            else:
-                target = batch["rewards"] + discount * q_next.gather(-1, best).squeeze(-1)
-                delta = selected - target
-                errors = delta.abs()
-                squared = settings.td_error_loss_fn != "huber"
-                d_chosen = (2.0 * delta if squared else delta.clamp(-1.0, 1.0)).unsqueeze(-1)
-                losses = delta
-            d_chosen *= (batch["weights"] / size).unsqueeze(-1)
-            if self._masked and settings.num_atoms == 1:
-                d_chosen = torch.where(selected.unsqueeze(-1) <= MASKED, 0.0, d_chosen)
-            d_advantages = _spread(d_chosen, actions, advantages.shape[-1], dueling=values is not None)
-        self._online.learn(d_advantages, None if values is None else d_chosen, self.optimiser)
+        a_next, v_next = self._target(then)
+        q_next, _, p_next = q_values(a_next, v_next, atoms, bounds)
+        q_next = self._allowed(q_next, batch["both"], size)
+        if atoms == 1:
+            first = None if values is None else values[:size]
+            q, logits, probabilities = q_values(advantages[:size], first, atoms, bounds)
+            rank = advantages[size:]
+        else:
+            q, logits, probabilities = q_values(advantages, values, atoms, bounds)
+            q, rank = q[:size], q[size:]
+        q, rank = self._allowed(q, batch["both"], 0), self._allowed(rank, batch["both"], size)
+        actions = batch["actions"].long().unsqueeze(-1)
+        selected = q.gather(-1, actions).squeeze(-1)
+        best = (rank if settings.double_q else q_next).argmax(dim=-1, keepdim=True)
+        discount = torch.pow(settings.gamma, batch["n_step"]) * ~batch["terminateds"]
+        if settings.num_atoms > 1:
+            assert logits is not None and p_next is not None
+            chosen = _of_action(logits[:size], actions)
+            target = _project(_of_action(p_next, best), batch["rewards"], discount, settings)
+            errors, d_chosen = _cross_entropy(chosen, target)
+            losses = errors
+        else:
+            target = batch["rewards"] + discount * q_next.gather(-1, best).squeeze(-1)
+            delta = selected - target
+            errors = delta.abs()
+            squared = settings.td_error_loss_fn != "huber"
+            d_chosen = (2.0 * delta if squared else delta.clamp(-1.0, 1.0)).unsqueeze(-1)
+            losses = delta
+        d_chosen *= (batch["weights"] / size).unsqueeze(-1)
+        if self._masked and settings.num_atoms == 1:
+            d_chosen = torch.where(selected.unsqueeze(-1) <= MASKED, 0.0, d_chosen)
+        d_advantages = _spread(d_chosen, actions, advantages.shape[-1])
+        if values is not None:  # the mean over the actions was taken off
+            d_advantages -= d_advantages.mean(dim=1, keepdim=True)
+        self._online.learn(d_advantages.flatten(1), None if values is None else d_chosen, self.optimiser)
         if self._average is not None:
             self._average(self.optimiser.gradient)
         norm = limit(self.optimiser, settings.grad_clip, settings.grad_clip_by)
@@ -152,16 +153,12 @@ def _of_action(table: Tensor, actions: Tensor) -> Tensor:
     return table.gather(1, index).squeeze(1)
 
 
-def _spread(d_chosen: Tensor, actions: Tensor, outputs: int, *, dueling: bool) -> Tensor:
-    """The slope at all advantages, from that at the chosen actions' Q values or logits."""
+def _spread(d_chosen: Tensor, actions: Tensor, outputs: int) -> Tensor:
+    """[B, actions, atoms] the slope at all Q values or logits, from that at the chosen actions'."""
     rows, atoms = d_chosen.shape
-    count = outputs // atoms
-    slope = d_chosen.new_zeros(rows, count, atoms)
-    if dueling:  # the mean over the actions was taken off
-        slope -= (d_chosen / count).unsqueeze(1)
+    slope = d_chosen.new_zeros(rows, outputs // atoms, atoms)
     index = actions.unsqueeze(-1).expand(-1, 1, atoms)
-    slope.scatter_add_(1, index, d_chosen.unsqueeze(1))
-    return slope.view(rows, outputs)
+    return slope.scatter_(1, index, d_chosen.unsqueeze(1))
 
 
 def _project(p_next: Tensor, rewards: Tensor, discount: Tensor, settings: DQNSettings) -> Tensor:

@@ -83,21 +83,24 @@ class _Rounds:
         taken = 0
         while taken < wanted:
             new = self._gather(stores, timers)
-            if not new:
+            if new is None:
                 break  # every runner is away; RLlib brings them back before the next step
             taken += new
-            if before + taken >= self.config.num_steps_sampled_before_learning_starts:
+            # Where environments only began anew there is nothing to learn more from.
+            if new and before + taken >= self.config.num_steps_sampled_before_learning_starts:
                 self._learn(updates, before + taken, timers)
                 with timers(SYNCH_WORKER_WEIGHTS_TIMER):
                     self._hand_out_weights()
         self._log(timers, counted, before + taken)
 
-    def _gather(self: Any, times: int, timers: _Timers) -> int:
-        """Fragments of every runner into the replay buffer; how many steps those were."""
+    def _gather(self: Any, times: int, timers: _Timers) -> int | None:
+        """Fragments of every runner into the replay buffer; how many steps those were, None without any."""
         taken = 0
         for _ in range(times):
             with timers(ENV_RUNNER_SAMPLING_TIMER):
                 rollouts = self._rollouts()
+            if not rollouts:
+                return None
             with timers(REPLAY_BUFFER_ADD_DATA_TIMER):
                 for rollout in rollouts:
                     self.local_replay_buffer.add(rollout)

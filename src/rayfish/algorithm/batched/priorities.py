@@ -22,12 +22,9 @@ class Priorities:
         self._sums = torch.zeros(blocks, dtype=torch.float64, device=device)
         self._lows = torch.full((blocks,), torch.inf, dtype=torch.float64, device=device)
 
-    def put(self, places: Tensor, values: Tensor | float) -> None:
+    def put(self, places: Tensor, values: Tensor) -> None:
         """Gives places new priorities."""
-        if isinstance(values, Tensor):
-            self._leaves.index_copy_(0, places, values.to(torch.float64))
-        else:
-            self._leaves.index_fill_(0, places, values)
+        self._leaves.index_copy_(0, places, values.to(torch.float64))
         touched = places // _BLOCK
         rows = self._grid.index_select(0, touched)
         self._sums.index_copy_(0, touched, rows.sum(dim=1))

@@ -308,9 +308,12 @@ class ReplayBuffer:
         if not going_on.any():
             return
         where = self._there(rings.head_places(columns))
+        waiting = [(array.index_select(0, where), new[0]) for array, new in pairs(self._arrays["obs"], obs)]
+        if all(torch.equal(held, new) for held, new in waiting):
+            return
         differs = torch.zeros(columns.size, dtype=torch.bool, device=self.device)
-        for array, new in pairs(self._arrays["obs"], obs):
-            differs |= (array.index_select(0, where) != new[0]).reshape(columns.size, -1).any(dim=1)
+        for held, new in waiting:
+            differs |= (held != new).reshape(columns.size, -1).any(dim=1)
         broken = columns[differs.cpu().numpy() & going_on]
         if broken.size:
             where = self._there(rings.head_places(broken))
@@ -478,12 +481,15 @@ class PrioritizedReplayBuffer(ReplayBuffer):
 
     def _mark(self, fresh: np.ndarray, columns: np.ndarray) -> None:
         """New steps have the highest priority; heads, and steps whose end is not known yet, none."""
-        there = self._there(fresh)
-        self._priorities.put(there, self._highest.pow(self.alpha).expand(there.numel()))
         rings = self._rings
         hidden = columns[~rings.known[columns]]
+        if hidden.size:
+            fresh = fresh[~np.isin(fresh, rings.newest_places(hidden))]
         gone = np.concatenate([rings.head_places(columns), rings.newest_places(hidden)])
-        self._priorities.put(self._there(gone), 0.0)
+        there = self._there(np.concatenate([fresh, gone]))
+        priorities = torch.zeros(there.numel(), dtype=torch.float64, device=self.device)
+        priorities[: fresh.size] = self._highest.pow(self.alpha)
+        self._priorities.put(there, priorities)
 
     def _allocate(self, rows: int, columns: int, like: dict[str, Tree]) -> None:
         super()._allocate(rows, columns, like)

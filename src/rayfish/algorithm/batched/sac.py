@@ -15,10 +15,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from rayfish.algorithm.batched.optimise import FlatOptimiser
 from rayfish.algorithm.batched.replay import Batch
 from rayfish.algorithm.batched.sac_networks import Seen, WrittenPolicy, networks
-from rayfish.algorithm.batched.towers import blend, huber, limit, weights_of
+from rayfish.algorithm.batched.towers import TidyOptimiser, blend, huber, limit, weights_of
 from rayfish.models.actions import _LOG_STD_BOUNDS
 from rayfish.models.masking import mask_logits
 from rayfish.models.networks import GaussianHead
@@ -79,7 +78,7 @@ class SAC:
         parameters: dict[str, list[Any]] = {"policy": policy.parameters(), "alpha": [log_alpha]}
         parameters |= {name: main.parameters() for name, (main, _) in zip(self.names, critics, strict=True)}
         self.optimisers = {
-            name: FlatOptimiser(optimizers[name], parameters[name])
+            name: TidyOptimiser(optimizers[name], parameters[name])
             for name in (*self.names, "policy", "alpha")
         }
         self._policy, self._critics, self._target_critics = networks(
@@ -104,15 +103,15 @@ class SAC:
         """Moves the target critics towards the current ones."""
         blend(self._mains, self._targets, tau)
 
+    @torch.no_grad()
     def update(self, batch: Batch, settings: SACSettings) -> Tensor:
         """One step of all optimizers; gives the absolute errors, as new priorities of the batch."""
         size = batch["rewards"].shape[0]
         written = isinstance(self._policy, WrittenPolicy)
         features = self._policy.encoder.features(batch["both"]) if written else None
         seen = Seen(batch["both"], features, size)
-        with torch.no_grad():
-            alpha = self._log_alpha.detach().exp()
-            discount = torch.pow(settings.gamma, batch["n_step"]) * ~batch["terminateds"]
+        alpha = self._log_alpha.detach().exp()
+        discount = torch.pow(settings.gamma, batch["n_step"]) * ~batch["terminateds"]
         losses = self._choices if self._discrete else self._movements
         errors = losses(batch, seen, alpha, discount)
         norms = {}
@@ -128,24 +127,21 @@ class SAC:
         """Slopes of all losses for Box actions."""
         size, actions = seen.size, batch["actions"].float().flatten(1)
         numbers = self._policy.numbers(seen)
-        with torch.no_grad():
-            drawn = _Squashed(numbers, self._head)
-            own, logp = drawn.actions[:size], drawn.logp[:size]
-            next_q = _lowest([c.next_values(seen, drawn.actions[size:]) for c in self._target_critics])
-            target = batch["rewards"] + discount * (next_q - alpha * drawn.logp[size:])
+        drawn = _Squashed(numbers, self._head)
+        own, logp = drawn.actions[:size], drawn.logp[:size]
+        next_q = _lowest([c.next_values(seen, drawn.actions[size:]) for c in self._target_critics])
+        target = batch["rewards"] + discount * (next_q - alpha * drawn.logp[size:])
         values = [critic.values(seen, actions, own) for critic in self._critics]
-        with torch.no_grad():
-            deltas = [value[:size] - target for value in values]
-            own_values = [value[size:] for value in values]
-            d_own = torch.zeros_like(own)
-            for name, critic, delta, value in zip(self.names, self._critics, deltas, own_values, strict=True):
-                d_q = delta.clamp(-1.0, 1.0) * (batch["weights"] / size)
-                slope = torch.cat([d_q, _share_of_lowest(value, own_values) / -size])
-                d_own += critic.learn_and_pull(slope, own.shape[-1], self.optimisers[name])
+        deltas = [value[:size] - target for value in values]
+        own_values = [value[size:] for value in values]
+        d_own = torch.zeros_like(own)
+        for name, critic, delta, value in zip(self.names, self._critics, deltas, own_values, strict=True):
+            d_q = delta.clamp(-1.0, 1.0) * (batch["weights"] / size)
+            slope = torch.cat([d_q, _share_of_lowest(value, own_values) / -size])
+            d_own += critic.learn_and_pull(slope, own.shape[-1], self.optimisers[name])
         self._policy.learn(drawn.pull(d_own, alpha / size), self.optimisers["policy"])
-        with torch.no_grad():
-            self._slope_of_alpha(logp)
-            errors = sum(delta.abs() for delta in deltas) / len(deltas)
+        self._slope_of_alpha(logp)
+        errors = sum(delta.abs() for delta in deltas) / len(deltas)
         lowest = _lowest(own_values)
         self.parts = lambda: self._parts(
             batch, deltas, alpha, errors, (alpha * logp - lowest).mean(), logps=logp, entropies=logp, q=lowest
@@ -156,24 +152,22 @@ class SAC:
         """Slopes of all losses for Discrete actions."""
         size, actions = seen.size, batch["actions"].long().unsqueeze(-1)
         p, log_p = self._probabilities(self._policy.numbers(seen), batch["both"])
-        next_q = _lowest([critic.table(seen, then=True) for critic in self._target_critics])
+        next_q = _lowest([critic.next_table(seen) for critic in self._target_critics])
         tables = [critic.table(seen) for critic in self._critics]
-        with torch.no_grad():
-            next_value = (p[size:] * (next_q - alpha * log_p[size:])).sum(dim=-1)
-            target = batch["rewards"] + discount * next_value
-            p, log_p = p[:size], log_p[:size]
-            deltas = [table.gather(-1, actions).squeeze(-1) - target for table in tables]
-            for name, critic, delta, table in zip(self.names, self._critics, deltas, tables, strict=True):
-                d_q = delta.clamp(-1.0, 1.0) * (batch["weights"] / size)
-                slope = torch.zeros_like(table).scatter_(-1, actions, d_q.unsqueeze(-1))
-                critic.learn(slope, self.optimisers[name])
-            cost = alpha * log_p - _lowest(tables)
-            mean_cost = (p * cost).sum(dim=-1, keepdim=True)
+        next_value = (p[size:] * (next_q - alpha * log_p[size:])).sum(dim=-1)
+        target = batch["rewards"] + discount * next_value
+        p, log_p = p[:size], log_p[:size]
+        deltas = [table.gather(-1, actions).squeeze(-1) - target for table in tables]
+        for name, critic, delta, table in zip(self.names, self._critics, deltas, tables, strict=True):
+            d_q = delta.clamp(-1.0, 1.0) * (batch["weights"] / size)
+            slope = torch.zeros_like(table).scatter_(-1, actions, d_q.unsqueeze(-1))
+            critic.learn(slope, self.optimisers[name])
+        cost = alpha * log_p - _lowest(tables)
+        mean_cost = (p * cost).sum(dim=-1, keepdim=True)
         self._policy.learn(p * (cost - mean_cost) / size, self.optimisers["policy"])
-        with torch.no_grad():
-            entropies = (p * log_p).sum(dim=-1)
-            self._slope_of_alpha(entropies)
-            errors = sum(delta.abs() for delta in deltas) / len(deltas)
+        entropies = (p * log_p).sum(dim=-1)
+        self._slope_of_alpha(entropies)
+        errors = sum(delta.abs() for delta in deltas) / len(deltas)
         self.parts = lambda: self._parts(
             batch, deltas, alpha, errors, mean_cost.mean(), logps=log_p, entropies=entropies, q=tables[0]
         )
@@ -181,13 +175,12 @@ class SAC:
 
     def _probabilities(self, logits: Tensor, both: Any) -> tuple[Tensor, Tensor]:
         """(probabilities, their logarithms) of every action; both 0 where it is forbidden."""
-        with torch.no_grad():
-            if not self._masked:
-                log_p = logits.log_softmax(dim=-1)
-                return log_p.exp(), log_p
-            mask = both[MASK_KEY]
-            log_p = mask_logits(logits, mask).log_softmax(dim=-1)
-            return log_p.exp(), torch.where(mask > 0, log_p, 0.0)
+        if not self._masked:
+            log_p = logits.log_softmax(dim=-1)
+            return log_p.exp(), log_p
+        mask = both[MASK_KEY]
+        log_p = mask_logits(logits, mask).log_softmax(dim=-1)
+        return log_p.exp(), torch.where(mask > 0, log_p, 0.0)
 
     def _slope_of_alpha(self, logps: Tensor) -> None:
         """Of the temperature's loss, -mean(log alpha * (log p + target entropy))."""
@@ -254,7 +247,6 @@ class _Squashed:
         squeeze = 2.0 * (_LOG_2 - before - torch.nn.functional.softplus(-2.0 * before))
         self.logp = (-0.5 * noise * noise - log_std - _HALF_LOG_TAU - squeeze).sum(dim=-1)
 
-    @torch.no_grad()
     def pull(self, d_actions: Tensor, d_logp: Tensor) -> Tensor:
         """The slope at the inputs of the first half of the rows."""
         actions = self.actions[: self._size]

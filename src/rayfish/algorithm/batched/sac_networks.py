@@ -1,6 +1,7 @@
 """SAC's policy and critics as its update uses them: outputs, and gradients from given slopes.
 
-As in `towers`: written out where the layers are plain, differentiated by autograd otherwise.
+As in `towers`: written out where the layers are plain, differentiated by autograd otherwise. All calls are
+made without gradients; what needs them keeps them itself.
 """
 
 from __future__ import annotations
@@ -47,14 +48,12 @@ class WrittenPolicy:
         self._head = pi if isinstance(pi, GaussianHead) else None
         self._tower = Tower([*encoder.mlp, *_layers(pi)])  # type: ignore[misc]
 
-    @torch.no_grad()
     def numbers(self, seen: Seen) -> Tensor:
         """The 2 B rows of distribution inputs, deviations not yet clipped."""
         assert seen.features is not None
         self._size = seen.size
         return _with_deviation(self._tower.forward(seen.features), self._head)
 
-    @torch.no_grad()
     def learn(self, slope: Tensor, optimiser: FlatOptimiser) -> None:
         """Writes the gradients of all parameters, from the slope at the first B rows."""
         if self._head is not None and self._head.free:
@@ -73,9 +72,9 @@ class DifferentiatedPolicy:
 
     def numbers(self, seen: Seen) -> Tensor:
         """The 2 B rows of distribution inputs, deviations not yet clipped."""
-        self._out = self._of(seen.now)
-        with torch.no_grad():
-            return torch.cat([self._out, self._of(seen.then)])
+        with torch.enable_grad():
+            self._out = self._of(seen.now)
+        return torch.cat([self._out.detach(), self._of(seen.then)])
 
     def learn(self, slope: Tensor, optimiser: FlatOptimiser) -> None:
         """Adds up the gradients of all parameters."""
@@ -97,13 +96,16 @@ class WrittenCritic:
         self._tower = Tower([*encoder.mlp, *head])
         self._inputs: Tensor | None = None
 
-    @torch.no_grad()
-    def table(self, seen: Seen, *, then: bool = False) -> Tensor:
-        """[B, actions] values of all discrete actions, now or at the next observation."""
+    def table(self, seen: Seen) -> Tensor:
+        """[B, actions] values of all discrete actions."""
         assert seen.features is not None
-        return self._tower.forward(seen.features[seen.size :] if then else seen.features[: seen.size])
+        return self._tower.forward(seen.features[: seen.size])
 
-    @torch.no_grad()
+    def next_table(self, seen: Seen) -> Tensor:
+        """The same at the next observations."""
+        assert seen.features is not None
+        return self._tower.forward(seen.features[seen.size :])
+
     def values(self, seen: Seen, actions: Tensor, own: Tensor) -> Tensor:
         """[2 B] values of the batch's actions, then of the policy's own."""
         assert seen.features is not None
@@ -111,18 +113,15 @@ class WrittenCritic:
         inputs = torch.cat([torch.cat([features, features]), torch.cat([actions, own])], dim=-1)
         return self._tower.forward(inputs).squeeze(-1)
 
-    @torch.no_grad()
     def next_values(self, seen: Seen, actions: Tensor) -> Tensor:
         """[B] values of actions at the next observations."""
         assert seen.features is not None
         return self._tower.forward(torch.cat([seen.features[seen.size :], actions], dim=-1)).squeeze(-1)
 
-    @torch.no_grad()
     def learn(self, slope: Tensor, optimiser: FlatOptimiser) -> None:
         """Writes the gradients of all parameters from the slope at `table`."""
         self._tower.descend(slope, optimiser.gradients, slope.shape[0])
 
-    @torch.no_grad()
     def learn_and_pull(self, slope: Tensor, width: int, optimiser: FlatOptimiser) -> Tensor:
         """Writes the gradients from the first B slopes at `values`; gives the slope at the own actions.
 
@@ -139,22 +138,24 @@ class DifferentiatedCritic:
     def __init__(self, encoder: Any, head: Any) -> None:
         self.encoder, self._head = encoder, head
 
-    def table(self, seen: Seen, *, then: bool = False) -> Tensor:
-        """[B, actions] values of all discrete actions, now or at the next observation."""
-        if then:
-            with torch.no_grad():
-                return self._head(self.encoder.encode(seen.then)[0])
-        self._out = self._head(self.encoder.encode(seen.now)[0])
+    def table(self, seen: Seen) -> Tensor:
+        """[B, actions] values of all discrete actions."""
+        with torch.enable_grad():
+            self._out = self._head(self.encoder.encode(seen.now)[0])
         return self._out.detach()
+
+    def next_table(self, seen: Seen) -> Tensor:
+        """The same at the next observations."""
+        return self._head(self.encoder.encode(seen.then)[0])
 
     def values(self, seen: Seen, actions: Tensor, own: Tensor) -> Tensor:
         """[2 B] values of the batch's actions, then of the policy's own."""
-        self._out = self._of(seen.now, actions)
         self._own = own.detach().requires_grad_()
-        self._own_out = self._of(seen.now, self._own)
+        with torch.enable_grad():
+            self._out = self._of(seen.now, actions)
+            self._own_out = self._of(seen.now, self._own)
         return torch.cat([self._out.detach(), self._own_out.detach()])
 
-    @torch.no_grad()
     def next_values(self, seen: Seen, actions: Tensor) -> Tensor:
         """[B] values of actions at the next observations."""
         return self._of(seen.then, actions)
