@@ -188,3 +188,27 @@ def test_a_project_outside_the_clone_trains_with_its_own_env_model_and_callback_
     assert metrics_of(run)[-1]["env/seen"] > 0
     assert metrics_of(run)[-1]["rollout/length_mean"] == 9.0
     assert "core_worker" not in done.stdout + done.stderr
+
+
+LEAVING = """
+import atexit, threading
+from pathlib import Path
+from gymnasium.envs.classic_control import CartPoleEnv
+
+class Leaving(CartPoleEnv):
+    pass
+
+def late():
+    threading.main_thread().join()
+    Path("thread").touch()
+
+atexit.register(Path("exit").touch)
+threading.Thread(target=late).start()
+"""
+
+
+def test_the_end_of_a_training_waits_for_threads_and_calls_exit_functions(tmp_path):
+    (tmp_path / "mine.py").write_text(LEAVING)
+    rayfish("train", "cartpole", "environment.env=mine:Leaving", *SMALL, cwd=tmp_path)
+    assert (tmp_path / "exit").exists()
+    assert (tmp_path / "thread").exists()

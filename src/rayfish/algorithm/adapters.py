@@ -80,7 +80,7 @@ class EnvCreator:
             env = make_vector(self.spec, dict(context), num_envs)
             if holds_tensors(env.reset()[0]):
                 # It lives beside the policy: a guard that looks at every number would fetch them all.
-                return ResidentVector(clipped(env, self.spec.clip_rewards))
+                return ResidentVector(env, self.spec.clip_rewards)
             return GymVector(clipped(guarded(env, self.spec.name), self.spec.clip_rewards))
         if self.vector == PROCESSES:
             self._settle(context)

@@ -74,10 +74,13 @@ class NormalizeObservations(ConnectorV2):
                 episode.observation_space = self._space_of(episode)
         return batch
 
-    def batch(self, policy: str, observations: Any, *, learn: bool) -> Any:
-        """A batch of observations [N, ...] in normalised form, without episodes around them."""
-        if learn:
-            for path, leaf in tree.flatten_with_path(observations):
+    def batch(self, policy: str, observations: Any, new: Any = None) -> Any:
+        """A batch of observations [N, ...] in normalised form, without episodes around them.
+
+        :param new: observations [M, ...] to learn from before; None to learn nothing
+        """
+        if new is not None:
+            for path, leaf in tree.flatten_with_path(new):
                 if len(leaf) and _is_normalised(path, leaf[0]):
                     self._add(policy, path, np.asarray(leaf, dtype=np.float64))
         return self._apply(policy, observations)

@@ -118,7 +118,12 @@ def load_replay(algorithm: Algorithm, path: Path) -> None:
     name = replay_buffer(algorithm)
     if name is not None:
         with lz4.frame.open(path, "rb") as file:
-            setattr(algorithm, name, pickle.load(file))
+            loaded = pickle.load(file)
+        if name == "local_replay_buffer":
+            from rayfish.algorithm.batched.replay_exchange import fitting_replay
+
+            loaded = fitting_replay(algorithm, loaded)  # the other path's buffer is of another kind
+        setattr(algorithm, name, loaded)
 
 
 def _groups(algorithm: Algorithm) -> dict[str, Any]:

@@ -1,58 +1,22 @@
-"""The `rayfish` command: verbs, and the one place where errors become messages and exit codes."""
+"""The `rayfish` command: the one place where errors become messages and exit codes.
+
+Imports nothing at first: `rayfish train` begins anew with settled hashes, and what was imported
+before that would be imported twice.
+"""
 
 from __future__ import annotations
 
+import atexit
 import os
 import sys
-from collections.abc import Callable
-from typing import Annotated
+import threading
+from typing import NoReturn
 
-import typer
-
-from rayfish import __version__
-from rayfish.cli import config, doctor, env, evaluate, old_train, rollout, runs, train
-from rayfish.cli.usage import ClickException, as_error
 from rayfish.errors import RayfishError
-
-SUMMARY = "From a simulator and one experiment file to a trained, measured, reproducible agent, on Ray."
-
-app = typer.Typer(
-    name="rayfish",
-    no_args_is_help=True,
-    rich_markup_mode="rich",
-    pretty_exceptions_enable=False,
-    context_settings={"help_option_names": ["-h", "--help"]},
-    help=SUMMARY,
-)
-app.command(no_args_is_help=False)(train.train)
-app.command()(evaluate.evaluate)
-app.command()(rollout.rollout)
-app.add_typer(config.app, name="config")
-app.add_typer(env.app, name="env")
-app.add_typer(runs.app, name="runs")
-app.command()(doctor.doctor)
 
 _HYDRA_FLAGS = ("-cn", "--config-name", "-cd", "--config-dir", "-m", "--multirun")
 _MODES = {"train": "train"}
 _LATER = {"tune": "rayfish tune", "view": "rayfish view"}
-
-
-def _version(wanted: bool) -> None:
-    if wanted:
-        typer.echo(f"rayfish {__version__}")
-        raise typer.Exit
-
-
-@app.callback()
-def options(
-    version: Annotated[
-        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and exit.")
-    ] = False,
-    debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False,
-) -> None:
-    """Options of every verb."""
-    if debug:
-        os.environ["RAYFISH_DEBUG"] = "1"
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -61,41 +25,76 @@ def main(arguments: list[str] | None = None) -> None:
     if "--debug" in words:  # may stand anywhere on the line
         words.remove("--debug")
         os.environ["RAYFISH_DEBUG"] = "1"
+    words = _with_verb(words)
+    if words[:1] == ["train"]:
+        _settle_hashes()
     if words in ([], ["--help"], ["-h"]) and "_RAYFISH_COMPLETE" not in os.environ:
+        from rayfish.cli.app import overview
+
         print(overview(colour=sys.stdout.isatty() and "NO_COLOR" not in os.environ))
         return
-    words = _with_verb(words)
-    if words[0] == "train":
-        _settle_hashes()
+    try:
+        code = _run(words)
+    except KeyboardInterrupt:
+        code = 130
+    _leave(code)
+
+
+def _run(words: list[str]) -> int:
+    """The exit code of a command line that has a verb; what it raises is told as a message."""
+    import typer
+
+    from rayfish.cli import old_train
+    from rayfish.cli.app import app
+    from rayfish.cli.usage import ClickException, as_error
+
     try:
         old = None
-        if words[0] == "train":
+        if words[:1] == ["train"]:
             rest, old = old_train.take(words[1:])
             words = ["train", *rest]
-        sys.exit(app(args=words, prog_name="rayfish", standalone_mode=False, obj=old) or 0)
+        return int(app(args=words, prog_name="rayfish", standalone_mode=False, obj=old) or 0)
     except RayfishError as error:
         if os.environ.get("RAYFISH_DEBUG"):
             raise
         show(error)
-        sys.exit(error.exit_code)
+        return error.exit_code
     except ClickException as error:
         if type(error).__name__ == "NoArgsIsHelpError":
             error.show()
         else:
             show(as_error(error, words))
-        sys.exit(error.exit_code)
+        return int(error.exit_code)
     except typer.Abort:
-        sys.exit(1)
-    except KeyboardInterrupt:
-        sys.exit(130)
+        return 1
     except BrokenPipeError:  # `rayfish config show | head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(0)
+        return 0
     except Exception as error:
         if os.environ.get("RAYFISH_DEBUG"):
             raise
         show(_unforeseen(error))
-        sys.exit(1)
+        return 1
+
+
+def _leave(code: int) -> NoReturn:
+    """Ends the command; after a training, without taking apart all that was imported (a second)."""
+    if not _is_command() or "torch" not in sys.modules:
+        sys.exit(code)
+    try:  # what Python does at its end, in that order: threads, exit functions, streams
+        threading._shutdown()  # type: ignore[attr-defined]
+        atexit._run_exitfuncs()
+        sys.stdout.flush()
+        sys.stderr.flush()
+    except BaseException:
+        sys.exit(code)
+    os._exit(code)
+
+
+def _is_command() -> bool:
+    """Whether this process is the console script's, not one that has called `main`."""
+    script = sys.orig_argv[1] if len(sys.orig_argv) > 1 else ""
+    return os.path.basename(script) == "rayfish"  # noqa: PTH119
 
 
 def _settle_hashes() -> None:
@@ -104,8 +103,7 @@ def _settle_hashes() -> None:
     RLlib walks through sets of agent and policy names, so that a run of several agents would
     otherwise never repeat. Only an interpreter that starts can be told so.
     """
-    script = sys.orig_argv[1] if len(sys.orig_argv) > 1 else ""
-    if "PYTHONHASHSEED" not in os.environ and os.path.basename(script) == "rayfish":  # noqa: PTH119
+    if "PYTHONHASHSEED" not in os.environ and _is_command():
         os.environ["PYTHONHASHSEED"] = "0"
         os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])
 
@@ -123,53 +121,6 @@ def _unforeseen(error: Exception) -> RayfishError:
         f"{text} ({last.filename}:{last.lineno}); the whole traceback is in {file.name}",
         "this should have had a message of its own: please report it with that file",
     )
-
-
-def overview(*, colour: bool) -> str:
-    """The help of `rayfish` alone, from the verbs' own docstrings.
-
-    Typer's would import Rich to draw it, which takes longer than all the rest; verbs' help pages do.
-    """
-    bold, plain = ("\x1b[1m", "\x1b[0m") if colour else ("", "")
-    verbs = {
-        str(c.name or c.callback.__name__): _first_line(c.callback)
-        for c in app.registered_commands
-        if c.callback
-    }
-    verbs |= {
-        str(group.name): str(group.typer_instance.info.help)
-        for group in app.registered_groups
-        if group.typer_instance
-    }
-    options = {
-        "--version": "Print the version and exit.",
-        "--debug": "Show the traceback of an error.",
-        "--install-completion": "Tab completion of verbs, experiments and settings for your shell.",
-        "-h, --help": "This page; rayfish VERB --help for a verb's own.",
-    }
-
-    def table(rows: dict[str, str]) -> list[str]:
-        return [f"  {bold}{name:<20}{plain}  {text}" for name, text in rows.items()]
-
-    return "\n".join(
-        [
-            f"{bold}Usage: rayfish VERB [OPTIONS] [WORDS]...{plain}",
-            "",
-            SUMMARY,
-            "",
-            "Verbs:",
-            *table(verbs),
-            "",
-            "Options:",
-            *table(options),
-            "",
-            f"Start with {bold}rayfish train cartpole{plain}, then {bold}rayfish evaluate last{plain}.",
-        ]
-    )
-
-
-def _first_line(function: Callable[..., object]) -> str:
-    return (function.__doc__ or "").strip().splitlines()[0]
 
 
 def show(error: RayfishError) -> None:

@@ -44,6 +44,10 @@ RayMemory = Annotated[
     int | None, typer.Option(help="Bytes of shared memory for Ray's objects.", rich_help_panel=_RAY)
 ]
 TempDir = Annotated[str | None, typer.Option(help="Folder for Ray's session files.", rich_help_panel=_RAY)]
+Dashboard = Annotated[
+    bool,
+    typer.Option("--dashboard", help="Ray's dashboard in the browser, too.", rich_help_panel=_RAY),
+]
 LocalDir = Annotated[
     str | None, typer.Option(help="Where runs are written (runtime.local_dir).", rich_help_panel=_OLD)
 ]
@@ -72,6 +76,7 @@ def train(
     ray_num_gpus: RayGpus = None,
     ray_object_store_memory: RayMemory = None,
     temp_dir: TempDir = None,
+    dashboard: Dashboard = False,
     local_dir: LocalDir = None,
     checkpoint_freq: Frequency = None,
     checkpoint_at_end: AtEnd = False,
@@ -97,7 +102,7 @@ def train(
     overrides = _from_flags(local_dir, checkpoint_freq, checkpoint_at_end, local_mode) + overrides
     overrides = (context.obj.overrides(name) if name and context.obj else []) + overrides
     old = _old_line(context.obj, name, resume)
-    options = RayOptions(address, ray_num_cpus, ray_num_gpus, ray_object_store_memory, temp_dir)
+    options = RayOptions(address, ray_num_cpus, ray_num_gpus, ray_object_store_memory, temp_dir, dashboard)
     common = {"fit": fit, "plain": plain or None, "command": shlex.join(["rayfish", *sys.argv[1:]])}
     if resume is not None:
         _require_alone(resume, [name or "", "--multirun" if multirun else "", "--seeds" if seeds else ""])

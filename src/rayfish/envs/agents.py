@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Sequence
 from typing import Any
 
@@ -76,23 +77,34 @@ class AgentsVector(Vector):
                 slot = base + self._places[agent]
                 rewards[slot] = gained.get(agent, 0.0)
                 terminated[slot] = over.get(agent, all_over)
-                # What is left of an episode that ends as a whole is cut off, unless it ended by itself.
-                truncated[slot] = not terminated[slot] and (cut.get(agent, False) or all_cut or all_over)
+                # What is left of an episode that ends as a whole is cut off, unless it ended by itself;
+                # so is an agent that is gone without a word.
+                gone = cut.get(agent, False) or all_cut or all_over or agent not in obs
+                truncated[slot] = not terminated[slot] and gone
                 if terminated[slot] or truncated[slot]:
                     ended.append(slot)
-                    final.append(obs[agent] if agent in obs else self._at(slot))
+                    final.append(copy.deepcopy(obs[agent] if agent in obs else self._at(slot)))
             self._returns[index] += sum(gained.values())
             self._here[base : base + len(self.agents)] = False
             if all_over or all_cut:
                 self._count(index, infos)
                 self._begin(index, None)
             else:
-                gone = {agent for agent in obs if over.get(agent) or cut.get(agent)}
-                self._see(base, {agent: seen for agent, seen in obs.items() if agent not in gone})
+                left = {agent for agent in obs if over.get(agent) or cut.get(agent)}
+                self._see(base, {agent: seen for agent, seen in obs.items() if agent not in left})
         slots = np.asarray(ended, np.int64)
         last = self._stacked(final)
         all_here = None if valid.all() else valid
-        return Moment(map_nested(np.copy, self._obs), rewards, terminated, truncated, all_here, slots, last)
+        return Moment(
+            map_nested(np.copy, self._obs),
+            rewards,
+            terminated,
+            truncated,
+            all_here,
+            slots,
+            last,
+            present=None if self._here.all() else self._here.copy(),
+        )
 
     def state(self) -> dict[str, Any]:
         """Sums of the running episodes, who is there and what they see."""

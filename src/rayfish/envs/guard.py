@@ -7,6 +7,7 @@ They hold plain data only, so that an environment can be pickled with its guard.
 
 from __future__ import annotations
 
+import copy
 import threading
 import time
 from collections.abc import Mapping
@@ -99,7 +100,10 @@ class _Guarding:
 
 
 class Guard(_Guarding, gym.Wrapper):
-    """A single-agent environment whose observations and rewards are checked as they come."""
+    """A single-agent environment whose observations and rewards are checked as they come.
+
+    The last observation of an episode is a copy: many environments write the next one into the same array.
+    """
 
     def __init__(self, env: gym.Env, name: str = "") -> None:
         super().__init__(env)
@@ -109,6 +113,13 @@ class Guard(_Guarding, gym.Wrapper):
         self.metadata = dict(env.metadata or {})
         self._observation = observed(env.observation_space, "an observation")
         self._reward = Reward("a reward")
+
+    def step(self, action: Any) -> Any:
+        """One step; what it returns is checked."""
+        result = super().step(action)
+        if result[2] or result[3]:
+            return (copy.deepcopy(result[0]), *result[1:])
+        return result
 
     def _wrong_observation(self, observation: Any) -> Wrong | None:
         return self._observation.wrong(observation)

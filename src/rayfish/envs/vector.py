@@ -37,6 +37,8 @@ class Moment:
     :param valid: [N] false where the slot took no step; None when all did
     :param ended: [K] the slots whose episode ended in this step
     :param final_obs: [K, ...] their true last observations
+    :param present: [N] false where `obs` is nothing that was seen just now; None when all was
+    :param final_apart: whether `final_obs` is not in `obs` as well
     """
 
     obs: Tree
@@ -46,6 +48,8 @@ class Moment:
     valid: np.ndarray | None
     ended: np.ndarray
     final_obs: Tree
+    present: np.ndarray | None = None
+    final_apart: bool = True
 
 
 @dataclass
@@ -139,13 +143,13 @@ class GymVector(Vector):
         """Begin all episodes."""
         self._returns[:], self._lengths[:], self._over[:] = 0.0, 0, False
         obs, _ = self.env.reset(seed=seed)
-        return map_nested(_array, obs)
+        return map_nested(as_array, obs)
 
     def step(self, actions: Any) -> Moment:
         """One step; an environment that only began anew in it took none."""
         obs, rewards, terminated, truncated, infos = self.env.step(actions)
-        obs, rewards = map_nested(_array, obs), _array(rewards)
-        terminated, truncated = _array(terminated).astype(bool), _array(truncated).astype(bool)
+        obs, rewards = map_nested(as_array, obs), as_array(rewards)
+        terminated, truncated = as_array(terminated).astype(bool), as_array(truncated).astype(bool)
         valid = None
         if self._mode is AutoresetMode.NEXT_STEP and self._over.any():
             valid = ~self._over
@@ -160,9 +164,10 @@ class GymVector(Vector):
             self._count(infos, ended)
             if self._mode is AutoresetMode.DISABLED:
                 first, _ = self.env.reset(options={"reset_mask": over})
-                obs = map_nested(_array, first)
+                obs = map_nested(as_array, first)
         self._over = over
-        return Moment(obs, rewards, terminated, truncated, valid, ended, final)
+        apart = self._mode is not AutoresetMode.NEXT_STEP
+        return Moment(obs, rewards, terminated, truncated, valid, ended, final, final_apart=apart)
 
     def state(self) -> dict[str, Any]:
         """Sums of the running episodes, and which of them begin anew in the next step."""
@@ -175,12 +180,14 @@ class GymVector(Vector):
             return map_nested(lambda leaf: leaf[ended], obs)
         if isinstance(told, np.ndarray) and told.dtype == object:
             return map_nested(lambda *leaves: np.stack(leaves), *(told[index] for index in ended))
-        return map_nested(lambda leaf: _array(leaf)[ended], told)
+        return map_nested(lambda leaf: as_array(leaf)[ended], told)
 
     def _count(self, infos: dict[str, Any], ended: np.ndarray) -> None:
         last = infos.get("final_info", infos) if self._mode is AutoresetMode.SAME_STEP else infos
         for index in ended.tolist():
             info = _of_one(last, index) if last else {}
+            if TRUE_RETURN in infos:  # of a vector whose rewards are clipped as a whole
+                info[TRUE_RETURN] = infos[TRUE_RETURN][index]
             self.finished.returns.append(float(info.get(TRUE_RETURN, self._returns[index])))
             self.finished.lengths.append(int(self._lengths[index]))
             self.finished.slots.append(index)
@@ -198,7 +205,7 @@ def holds_tensors(obs: Tree) -> bool:
     return type(obs).__module__.startswith("torch")
 
 
-def _array(leaf: Any) -> np.ndarray:
+def as_array(leaf: Any) -> np.ndarray:
     """As NumPy, from whatever library and device it is of."""
     if holds_tensors(leaf):
         leaf = leaf.detach().cpu()

@@ -16,7 +16,7 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,9 +25,13 @@ from typing import TYPE_CHECKING, Any
 import psutil
 
 from rayfish.errors import RayfishError
+from rayfish.run import local_ray
 
 if TYPE_CHECKING:
     from rayfish.envs.build import EnvInfo
+
+MEANWHILE = "rayfish-meanwhile"
+"""The thread beside a Ray that starts."""
 
 _PROCESSES = {"gcs_server": "Ray's head", "raylet": "Ray's node manager"}
 _ASK_EVERY_S, _SILENCE_S, _FAREWELL_S = 3.0, 30.0, 5.0
@@ -42,6 +46,7 @@ class RayOptions:
     :param num_gpus: GPUs the local Ray offers
     :param object_store_memory: bytes of shared memory for objects
     :param temp_dir: folder for Ray's session files and logs
+    :param dashboard: whether the local Ray shows itself in a browser, which it is slower to start with
     """
 
     address: str | None = None
@@ -49,6 +54,7 @@ class RayOptions:
     num_gpus: int | None = None
     object_store_memory: int | None = None
     temp_dir: str | None = None
+    dashboard: bool = False
 
 
 def machine_cpus() -> int:
@@ -86,46 +92,82 @@ def offered(options: RayOptions) -> tuple[float, float]:
 
 
 @contextmanager
-def running_ray(options: RayOptions, paths: Sequence[str] = ()) -> Iterator[Any]:
-    """Ray, started if need be with `paths` importable on every worker, for the block's duration."""
+def running_ray(
+    options: RayOptions,
+    paths: Sequence[str] = (),
+    workers: int = 1,
+    meanwhile: Callable[[], object] | None = None,
+) -> Iterator[Any]:
+    """Ray for the block's duration, started if need be.
+
+    :param paths: folders whose modules can be imported on every worker
+    :param workers: remote processes the run will ask for; without any, a local Ray keeps none ready
+    :param meanwhile: called in another thread while a local Ray without dashboard starts (this
+        process would only wait), and done before the block begins; what it raises is lost
+    """
     _quiet_environment(paths)
     import ray
 
     if ray.is_initialized():
         yield ray
         return
-    arguments: dict[str, Any] = {
-        "include_dashboard": False,
-        "log_to_driver": True,
-        "logging_level": logging.ERROR,
-        "namespace": "rayfish",
-    }
-    if options.address:
-        arguments |= {
-            "address": options.address,
-            "runtime_env": {"env_vars": {"PYTHONPATH": _pythonpath(paths), "PYTHONHASHSEED": "0"}},
-        }
-        arguments.pop("include_dashboard")
-    else:
-        arguments |= {
-            "num_cpus": options.num_cpus or machine_cpus(),
-            "num_gpus": options.num_gpus,
-            "object_store_memory": options.object_store_memory,
-            "_temp_dir": options.temp_dir,
-        }
+    beside = threading.Thread(target=_quietly, args=(meanwhile,), daemon=True, name=MEANWHILE)
     try:
         with _deaf_to_sigterm():
-            ray.init(**{key: value for key, value in arguments.items() if value is not None})
+            if options.address or options.dashboard:
+                ray.init(**(_joining(options, paths) if options.address else _starting(options)))
+            else:
+                local_ray.import_what_init_imports()
+                with local_ray.few_processes(workers), _whole_or_nothing():
+                    beside.start()
+                    # Not the other way round: Ray's processes end with the thread that started them.
+                    ray.init(**_starting(options))
     except (ConnectionError, RuntimeError, ValueError, OSError) as error:
+        _wait_for(beside)
         where = f"the cluster at {options.address}" if options.address else "a local Ray"
         raise RayfishError(f"{where} did not start or answer: {error}", "rayfish doctor") from error
     try:
+        _wait_for(beside)
         yield ray
     finally:
         if Lifeline().lost():
             _let_go(ray)
         else:
             ray.shutdown()
+
+
+_ALWAYS: dict[str, Any] = {"log_to_driver": True, "logging_level": logging.ERROR, "namespace": "rayfish"}
+
+
+def _joining(options: RayOptions, paths: Sequence[str]) -> dict[str, Any]:
+    """Arguments of `ray.init` for a cluster that is there."""
+    environment = {"PYTHONPATH": _pythonpath(paths), "PYTHONHASHSEED": "0"}
+    return {**_ALWAYS, "address": options.address, "runtime_env": {"env_vars": environment}}
+
+
+def _starting(options: RayOptions) -> dict[str, Any]:
+    """Arguments of `ray.init` for a Ray of this process's own."""
+    arguments = {
+        **_ALWAYS,
+        "include_dashboard": options.dashboard,
+        "num_cpus": options.num_cpus or machine_cpus(),
+        "num_gpus": options.num_gpus,
+        "object_store_memory": options.object_store_memory,
+        "_temp_dir": options.temp_dir,
+    }
+    return {key: value for key, value in arguments.items() if value is not None}
+
+
+def _wait_for(thread: threading.Thread) -> None:
+    if thread.ident is not None:  # else it was never started
+        thread.join()
+
+
+def _quietly(work: Callable[[], object] | None) -> None:
+    """Work done ahead of time: whoever needs it does it again where it failed, and hears why."""
+    if work is not None:
+        with suppress(Exception):
+            work()
 
 
 @contextmanager
@@ -153,9 +195,7 @@ def _deaf_to_sigterm() -> Iterator[None]:
         def end_now(check_alive: bool = True, allow_graceful: bool = False, wait: bool = False) -> None:
             family = _descendants(_local_processes())
             end(check_alive=check_alive, allow_graceful=False, wait=wait)
-            for process in family:  # some notice their parent's end only after ten seconds
-                with suppress(psutil.Error):
-                    process.kill()
+            _kill(family)  # some notice their parent's end only after ten seconds
 
         node.kill_all_processes = end_now  # asking with SIGTERM first would wait for nothing
 
@@ -221,6 +261,32 @@ def _local_processes() -> list[Any]:
         return []
     processes = [started.process for kind in _PROCESSES for started in node.all_processes.get(kind, ())]
     return [process for process in processes if process.poll() is None]
+
+
+@contextmanager
+def _whole_or_nothing() -> Iterator[None]:
+    """Ends what was started of a Ray when the block is left by an error, Ctrl-C above all.
+
+    Ray knows of its processes only once it is complete; some of them, left alone, would wait for
+    the others for a good while.
+    """
+    before = {process.pid for process in psutil.Process().children()}
+    try:
+        yield
+    except BaseException:
+        home = str(Path(sys.modules["ray"].__file__ or "").parent)
+        for process in psutil.Process().children():
+            with suppress(psutil.Error):
+                if process.pid not in before and any(home in word for word in process.cmdline()):
+                    process.suspend()  # or it might start more meanwhile
+                    _kill([process, *_descendants([process])])
+        raise
+
+
+def _kill(processes: Sequence[psutil.Process]) -> None:
+    for process in processes:
+        with suppress(psutil.Error):
+            process.kill()
 
 
 def _descendants(processes: list[Any]) -> list[psutil.Process]:

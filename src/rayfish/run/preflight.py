@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from rayfish.algorithm import signatures
-from rayfish.algorithm.batched.fitting import NATIVE, fit
+from rayfish.algorithm.batched.fitting import BATCHED, NATIVE, fit, saved
 from rayfish.envs import build as envs
 from rayfish.envs import state
 from rayfish.envs.kinds import EnvInfo, alike, in_short
@@ -93,6 +93,9 @@ def inspect(
         problems += [problem for problem in env_problems if problem.key not in named]
     if info is not None:
         problems += _space_problems(experiment, info) + _order_problems(experiment, info)
+        if not problems:
+            problems += _runner_problems(experiment, info)
+            info = saved(experiment, info)
     else:
         model, name = experiment.get("training.model"), str(experiment.get("algo.name"))
         problems += models.section_problems(model or {}, name, experiment.paths)
@@ -379,6 +382,17 @@ def _order_problems(experiment: Experiment, info: envs.EnvInfo) -> list[Problem]
         return []
     what = "RLlib walks through sets of agents, whose order is chance in this process"
     return [Problem(key, what, "start Python with PYTHONHASHSEED=0, or use `rayfish train`")]
+
+
+def _runner_problems(experiment: Experiment, info: EnvInfo) -> list[Problem]:
+    """`rollouts.runner=batched` is meant: what cannot run there is told, not run elsewhere."""
+    key = "rollouts.runner"
+    if experiment.get(key) != BATCHED:
+        return []
+    fitting = fit(experiment, info)
+    return (
+        [] if fitting.batched else [Problem(key, f"batched does not fit: {fitting.why}", f"set {key}=auto")]
+    )
 
 
 def note_on_saving(experiment: Experiment, info: EnvInfo) -> str:

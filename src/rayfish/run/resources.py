@@ -13,6 +13,7 @@ from typing import Any
 from rayfish.algorithm import signatures
 from rayfish.errors import ConfigError, Problem, RayfishError
 from rayfish.experiment import Experiment
+from rayfish.experiment.sections import OFFLINE
 from rayfish.run.engine import RayOptions, offered
 
 
@@ -49,6 +50,15 @@ def needs(experiment: Experiment) -> tuple[dict[str, float], dict[str, float]]:
         ),
     }
     return {k: v for k, v in cpus.items() if v}, {k: v for k, v in gpus.items() if v}
+
+
+def remote_workers(experiment: Experiment) -> int:
+    """How many processes beside its own a checked experiment asks Ray for; 0 when it does all in one."""
+    if experiment.get("algo.name") in OFFLINE or experiment.get("offline_data.output"):
+        return 1  # recorded data is read and written by Ray's workers, as many as it sees fit
+    asked = ("rollouts.num_env_runners", "learners.num_learners", "evaluation.evaluation_num_env_runners")
+    gpus = experiment.get("resources.num_gpus") or 0
+    return sum(int(experiment.get(key) or 0) for key in asked) + (int(gpus) if gpus > 1 else 0)
 
 
 def problems(experiment: Experiment, options: RayOptions) -> list[Problem]:

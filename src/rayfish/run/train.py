@@ -16,7 +16,7 @@ from rayfish.metrics.console import open_console
 from rayfish.metrics.sinks import open_sinks, read_jsonl
 from rayfish.metrics.stop import StopConditions
 from rayfish.metrics.system import SystemUsage
-from rayfish.run import preflight, recover, resources
+from rayfish.run import autotune, preflight, recover, resources
 from rayfish.run.checkpoint import Checkpoints, in_words
 from rayfish.run.directory import RunDirectory, find_run
 from rayfish.run.engine import RayOptions
@@ -154,8 +154,9 @@ class Run:
         self._open.enter_context(capture(self.directory.log_file, self.console.log, level))
         for note in self._notes:
             self.console.note(note)
+        autotune.tune(self)
         fitting = fit(self.experiment, self.info)
-        self.directory.begin(fitting.runner, fitting.why)
+        self.directory.begin(fitting.runner, autotune.said(self.experiment, fitting.why))
         if not fitting.batched and self.experiment.get("rollouts.runner") == "auto":
             self.console.note(f"RLlib's env runner samples: {fitting.why}")
         self.console.status("starting Ray and building the algorithm")

@@ -23,7 +23,8 @@ from rayfish.errors import ConfigError, Problem, RayfishError
 from rayfish.experiment import Experiment
 from rayfish.experiment.sections import OFFLINE
 from rayfish.metrics.collect import WINDOW, Collector
-from rayfish.run import checkpoint, preflight
+from rayfish.run import autotune, checkpoint, preflight, resources
+from rayfish.run.ahead import import_ahead
 from rayfish.run.engine import RayOptions, repeatable_kernels, running_ray, use_fitting_threads
 from rayfish.run.faults import explained
 from rayfish.run.logs import hear_workers, settle, setup_worker
@@ -57,6 +58,8 @@ class Trainer:
         )
         options = ray_options or RayOptions()
         self.info = info or preflight.require(self.experiment, options)
+        self.experiment, tried = autotune.tuned(self.experiment, self.info, options)
+        print(*tried, sep="\n", end="\n" if tried else "")
         self.collector = self._collector()
         self.metrics: dict[str, float] = {}
         self.result: dict[str, Any] = {}
@@ -67,7 +70,9 @@ class Trainer:
         self.watch = Watch(self.experiment)
         try:
             self._open.enter_context(self.watch)
-            self._open.enter_context(running_ray(options, self.experiment.paths))
+            name, paths = str(self.experiment.get("algo.name")), self.experiment.paths
+            workers = resources.remote_workers(self.experiment)
+            self._open.enter_context(running_ray(options, paths, workers, partial(import_ahead, name)))
             self._open.enter_context(hear_workers(_print, self._log_level))
             if self.experiment.get("debugging.deterministic"):
                 self._open.enter_context(repeatable_kernels())

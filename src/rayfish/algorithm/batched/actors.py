@@ -21,6 +21,9 @@ class ActorCriticActor:
     :param explore: sample; otherwise the likeliest action
     """
 
+    timeless = True
+    """What it does depends on nothing but the weights and what it sees."""
+
     def __init__(self, net: Any, action_space: gym.Space, *, explore: bool = True) -> None:
         self.net = net
         self.explore = explore
@@ -34,9 +37,11 @@ class ActorCriticActor:
     def act(self, obs: Tree, state: Tree | None, t: int = 0) -> Decision:
         """One action per row."""
         numbers, after = self._numbers(obs, state)
-        if not self.explore:
-            return Decision(self._dist.mode(numbers), {}, after)
-        actions, logp = self._dist.sample(numbers)
+        if self.explore:
+            actions, logp = self._dist.sample(numbers)
+        else:
+            actions = self._dist.mode(numbers)
+            logp = self._dist.terms(numbers, actions).logp
         return Decision(actions, {LOGP: logp, NUMBERS: numbers}, after)
 
     def _numbers(self, obs: Tree, state: Tree | None) -> tuple[Tensor, Tree | None]:

@@ -71,7 +71,7 @@ def sample(algorithm: Algorithm, wanted: int) -> tuple[list[Rollout], list[Any]]
             rollouts.append(rollout)
             results.append(result)
             # A slot that only waited counts here, so that a batch has always the same shape.
-            taken += rollout.rewards.numel()
+            taken += rollout.env_steps if algorithm.config.is_multi_agent else rollout.rewards.numel()
     return rollouts, results
 
 
@@ -90,11 +90,15 @@ def for_learners(algorithm: Algorithm, rollouts: list[Rollout]) -> dict[str, Any
         return {"batch": rollouts}
     size = algorithm.config.minibatch_size
     shares: list[list[Rollout]] = [[] for _ in range(learners)]
+    total, before = sum(rollout.shape[1] for rollout in rollouts), 0
+    bounds = [total * index // learners for index in range(learners + 1)]
     for rollout in rollouts:
-        _, slots = rollout.shape
-        bounds = [slots * index // learners for index in range(learners + 1)]
+        slots = rollout.shape[1]
         for share, start, stop in zip(shares, bounds, bounds[1:], strict=False):
-            share.append(rollout.columns(start, stop))
+            first, last = max(start - before, 0), min(stop - before, slots)
+            if first < last:
+                share.append(rollout.columns(first, last))
+        before += slots
     # Each step is taken together: all learners need the same number of them.
     most = max(sum(rollout.rewards.numel() for rollout in share) for share in shares)
     return {"batches": shares, "minibatches": -(-most // size) if size else 1}

@@ -43,8 +43,8 @@ class Actor(Protocol):
         ...
 
 
-Normalise = Callable[[Tree], Tree]
-"""Observations as they come to the form the policy sees."""
+Normalise = Callable[[Tree, "Tree | None"], Tree]
+"""Observations as they come, and those among them to learn from, to the form the policy sees."""
 
 
 @dataclass
@@ -155,13 +155,16 @@ class Sampler:
         self.obs: Tree = None
         self.state: Tree | None = None
         self.clock = Clock()
+        self.pace = vector.num_slots
+        """Environment steps, everywhere, for each step of this vector."""
         self._scale, self._clip = scale, clip
         self._storage: Storage | None = None
         self._pinned: Tree = None
 
     def reset(self, seed: int | None) -> None:
         """Begin new episodes everywhere."""
-        self.obs = self._seen(self.vector.reset(seed))
+        first_obs = self.vector.reset(seed)
+        self.obs = self._seen(first_obs, first_obs)
         first = self.actor.initial_state()
         slots = self.vector.num_slots
         self.state = (
@@ -188,7 +191,7 @@ class Sampler:
             obs = storage.put("obs", step, self._to_device(self.obs))
             if self.state is not None:
                 storage.put("states", step, self.state)
-            said = self.actor.act(obs, self.state, t + step * slots)
+            said = self.actor.act(obs, self.state, t + step * self.pace)
             storage.put("actions", step, said.actions)
             for name, value in said.extras.items():
                 storage.put(name, step, value)
@@ -218,12 +221,16 @@ class Sampler:
 
     def _onwards(self, step: int, moment: Moment, state: Tree | None, ends: Ends) -> None:
         """What is seen next, and the ends of episodes."""
-        self.obs = self._seen(moment.obs)
+        new = moment.obs
+        if moment.present is not None:
+            new = map_nested(lambda leaf: leaf[moment.present], new)
+        self.obs = self._seen(moment.obs, new)
         self.state = state
         if moment.ended.size:
             at = torch.from_numpy(moment.ended).to(self.device)
             last = None if state is None else map_nested(lambda leaf: leaf[at], state)
-            final_obs = map_nested(lambda leaf: leaf.to(self.device), self._seen(moment.final_obs))
+            seen = self._seen(moment.final_obs, moment.final_obs if moment.final_apart else None)
+            final_obs = map_nested(lambda leaf: leaf.to(self.device), seen)
             ends.add(step, moment.ended, final_obs, last)
         if state is None:
             return
@@ -236,10 +243,10 @@ class Sampler:
                 lambda leaf, new: _begun(leaf, at, new), state, self.actor.initial_state()
             )
 
-    def _seen(self, obs: Tree) -> Tree:
-        """Observations as the policy sees them, as tensors on the host."""
+    def _seen(self, obs: Tree, new: Tree | None) -> Tree:
+        """Observations as the policy sees them, as tensors on the host; it may learn from the new ones."""
         if self.normalise is not None:
-            obs = self.normalise(obs)
+            obs = self.normalise(obs, new)
         return map_nested(_tensor, obs)
 
     def _to_device(self, obs: Tree) -> Tree:

@@ -11,6 +11,7 @@ from ray.rllib.core.columns import Columns
 from ray.rllib.env.single_agent_episode import SingleAgentEpisode
 
 from rayfish.algorithm.batched.ppo import LOGP, NUMBERS
+from rayfish.algorithm.batched.replay_parts import indexed
 from rayfish.algorithm.batched.rollout import Rollout
 from rayfish.models.nested import map_nested
 
@@ -25,7 +26,7 @@ def as_episodes(
     :param spaces: of observations and actions
     :param weights_seq_no: the number of the weights that acted
     """
-    host = rollout.to("cpu")
+    host = indexed(rollout.to("cpu"))
     steps, slots = host.shape
     done, terminated = host.done.numpy(), host.terminated.numpy()
     valid = None if host.valid is None else host.valid.numpy()

@@ -6,11 +6,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import gymnasium as gym
 
+from rayfish.envs.state import FRESH, PICKLE
 from rayfish.experiment.imports import load_object
 
 if TYPE_CHECKING:
@@ -32,8 +33,10 @@ _CONNECTORS = (
     "learners.learner_connector",
     "training.learner_class",
     "training.learner_connector",
+    "learners.add_default_connectors_to_learner_pipeline",
     "multi_agent.observation_fn",
     "offline_data.output",
+    "reporting.log_gradients",
 )
 _EPISODE_HOOKS = (
     "on_episode_created",
@@ -81,6 +84,14 @@ def fit(experiment: Experiment, info: EnvInfo) -> Fit:
     return Fit(BATCHED, f"steps {words[vector]}, one pass of the policy for all", vector)
 
 
+def saved(experiment: Experiment, info: EnvInfo) -> EnvInfo:
+    """What is known of an environment, with the way in which it is saved as it will be stepped."""
+    if info.native and fit(experiment, info).vector == NATIVE:
+        way = FRESH if info.native_saved else PICKLE
+        return replace(info, saved_by=way, not_saved=info.native_saved)
+    return info
+
+
 def reasons(experiment: Experiment, info: EnvInfo) -> Iterator[str]:
     """Why an experiment does not fit; nothing when it does."""
     for check in (_algorithm, _environment, _agents, _settings, _hooks, _model):
@@ -90,17 +101,24 @@ def reasons(experiment: Experiment, info: EnvInfo) -> Iterator[str]:
 
 
 def _algorithm(experiment: Experiment, info: EnvInfo) -> str:
-    name = experiment.get("algo.name")
+    name, learners = experiment.get("algo.name"), learners_of(experiment)
     if name not in ALGORITHMS:
         return f"{name} has RLlib's own way of sampling"
-    if name in ("APPO", "IMPALA"):
-        if info.kind == "multi":
-            return f"{name} with several agents learns from RLlib's multi-agent episodes"
-        if experiment.get("training.model.use_lstm"):
-            return f"{name} with memory learns from RLlib's episodes"
-    if name in ("DQN", "SAC") and experiment.get("learners.num_learners"):
+    if name in ("APPO", "IMPALA") and info.kind == "multi":
+        return f"{name} with several agents learns from RLlib's multi-agent episodes"
+    if name in ("DQN", "SAC") and learners:
         return f"{name} with learners of their own samples its replay buffer through RLlib"
+    runners = max(1, int(experiment.get("rollouts.num_env_runners") or 0))
+    slots = runners * int(experiment.get("rollouts.num_envs_per_env_runner") or 1) * len(info.agents)
+    if learners > slots:
+        return f"{learners} learners would share {slots} environments"
     return ""
+
+
+def learners_of(experiment: Experiment) -> int:
+    """Remote learners an experiment asks for, by their number or by that of its GPUs."""
+    asked, gpus = experiment.get("learners.num_learners"), experiment.get("resources.num_gpus")
+    return int(asked or (gpus if isinstance(gpus, int | float) and gpus > 1 else 0))
 
 
 def _environment(experiment: Experiment, info: EnvInfo) -> str:
@@ -176,21 +194,30 @@ def _overridden(cls: Any, hook: str) -> bool:
 def _model(experiment: Experiment, info: EnvInfo) -> str:
     name = experiment.get("algo.name")
     model = experiment.get("training.model") or {}
-    custom = model.get("custom_model")
-    if custom:
+    if info.kind == "multi":
+        from rayfish.algorithm.build import policies_of
+
+        model = {**model, **(next(iter(policies_of(experiment).values())).get("model") or {})}
+    remembers = bool(model.get("use_lstm"))
+    if model.get("custom_model"):
         from rayfish.models.custom import find_class
 
-        cls = find_class(str(custom), experiment.paths)
+        cls = find_class(str(model["custom_model"]), experiment.paths)
         if any(base.__module__.startswith("ray.rllib") for base in cls.__mro__):
             return f"custom_model {cls.__name__} is an RLModule, with a way to act of its own"
-    if name == "DQN" and (model.get("use_lstm") or (custom and hasattr(cls, "initial_state"))):
-        return "DQN with memory learns from RLlib's episodes"
+        remembers = hasattr(cls, "initial_state")
+    if remembers and name != "PPO":
+        return f"{name} with memory learns from RLlib's episodes"
+    if remembers and learners_of(experiment) > 1:
+        return "several learners with memory share RLlib's episodes"
     return ""
 
 
 def _vector(experiment: Experiment, info: EnvInfo) -> str:
     if info.kind == "multi":
         return AGENTS
+    if experiment.get("environment.env_task_fn"):
+        return STACKED  # tasks are set in the single environments
     mode = str(experiment.get("rollouts.gym_env_vectorize_mode") or "").lower()
     if "async" in mode:
         return PROCESSES

@@ -3,7 +3,7 @@
 Small networks spend most of an autograd step on bookkeeping. Where a policy is made of linear layers
 with tanh or ReLU alone (the usual case without images and memory), its gradients are few matrix
 products into memory that is there already. The network itself stays the one in `models/`; this reads
-its parameters and writes their gradients. Anything else is differentiated by autograd (`ppo.Autograd`).
+its parameters and writes their gradients. Anything else is differentiated by autograd (`ppo.Differentiated`).
 """
 
 from __future__ import annotations
@@ -175,7 +175,9 @@ class FusedActorCritic:
 
 def fused(net: nn.Module) -> FusedActorCritic | None:
     """The written-out form of a network; None where it has layers that autograd must differentiate."""
-    if not isinstance(net, ActorCritic) or not _plain(net.encoder):
+    if type(net) is not ActorCritic or not _plain(net.encoder):
+        return None
+    if not all(weights.requires_grad for weights in net.parameters()):
         return None
     if net.critic_encoder is not None and not _plain(net.critic_encoder):
         return None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -82,9 +83,16 @@ class BatchedPPOLearner(PPOTorchLearner):
                 optimizer,
                 max_seq_len=int(model.get("max_seq_len") or 20),
                 average=_average if self.config.num_learners > 1 else None,
-                compiler=torch.compile if self.config.learner_config_dict.get(COMPILED) else None,
+                compiler=self._compiler(),
             )
         return self._loops[policy]
+
+    def _compiler(self) -> Any:
+        if not self.config.learner_config_dict.get(COMPILED):
+            return None
+        config = self.config
+        backend = config.torch_compile_learner_dynamo_backend or "inductor"
+        return partial(torch.compile, backend=backend, mode=config.torch_compile_learner_dynamo_mode)
 
     def _settings(self, policy: str) -> Settings:
         config = self.config.get_config_for_module(policy)

@@ -227,6 +227,7 @@ class PPO:
         self._max_seq_len = max_seq_len
         self._average = average
         self._epoch: Epoch | None = None
+        self._rows_before = 0
 
     def update(
         self, rollouts: Sequence[Rollout], settings: Settings, tick: Callable[[], None] = lambda: None
@@ -237,7 +238,8 @@ class PPO:
         """
         batch = self.batch(rollouts, settings)
         self.optimiser.attach()
-        if batch.advantages.is_cuda and self.plain is not None and self._average is None:
+        same, self._rows_before = len(batch) == self._rows_before, len(batch)
+        if same and batch.advantages.is_cuda and self.plain is not None and self._average is None:
             return self._recorded(batch, settings)
         parts: Callable[[], dict[str, Tensor]] | None = None
         for minibatch in minibatches(batch, settings):

@@ -17,18 +17,23 @@ from torch import Tensor
 from rayfish.algorithm.batched.collect import Actor, Clock
 from rayfish.algorithm.batched.graphs import Replayed
 from rayfish.algorithm.batched.rollout import Rollout, Tree
-from rayfish.envs.vector import Vector
+from rayfish.envs.rewards import Clip
+from rayfish.envs.vector import Vector, as_array
 from rayfish.models.nested import map_nested
 
 IN_PLACE = "in_place"
 
 
 class ResidentVector(Vector):
-    """An environment of tensors, with the sums of its running episodes beside it."""
+    """An environment of tensors, with the sums of its running episodes beside it.
 
-    def __init__(self, env: Any) -> None:
+    :param clip: how rewards are clipped for the learner; returns are sums of the true ones
+    """
+
+    def __init__(self, env: Any, clip: Clip | None = None) -> None:
         super().__init__()
         self.env = env
+        self.clip = clip
         self.device = _first(env.reset()[0]).device
         self.num_slots = env.num_envs
         self.observation_space = env.single_observation_space
@@ -48,6 +53,12 @@ class ResidentVector(Vector):
         """Sums of the running episodes."""
         return {name: getattr(self, name) for name in ("returns", "lengths", "finished")}
 
+    def clipped(self, rewards: Tensor) -> Tensor:
+        """Rewards as the learner gets them."""
+        if self.clip is None:
+            return rewards
+        return rewards.sign() if self.clip.sign else rewards.clamp(self.clip.low, self.clip.high)
+
     def count(self, done: Tensor, returns: Tensor, lengths: Tensor) -> None:
         """Take up the episodes that ended within a rollout, in the order of time."""
         at = done.nonzero()
@@ -58,15 +69,16 @@ class ResidentVector(Vector):
 
 
 class TensorEnv(VectorWrapper):
-    """An environment of tensors for a policy elsewhere: actions go to it as tensors."""
+    """An environment of tensors for a policy elsewhere: tensors go to it, arrays come from it."""
 
     def __init__(self, env: Any, device: torch.device) -> None:
         super().__init__(env)
         self._device = device
 
     def step(self, actions: Any) -> Any:
-        """One step; what it gives is fetched by `GymVector`."""
-        return self.env.step(torch.as_tensor(actions, device=self._device))
+        """One step."""
+        *given, infos = self.env.step(torch.as_tensor(actions, device=self._device))
+        return (*(map_nested(as_array, part) for part in given), infos)
 
 
 class ResidentSampler:
@@ -84,7 +96,9 @@ class ResidentSampler:
         self._for_env = _Bounds(vector.action_space, vector.device, scale=scale, clip=clip)
         self.device = vector.device
         self.clock = Clock()
+        self.pace = vector.num_slots
         self.normalise = None
+        self._explores = True
         self.obs: Tree = None
         self.state: Tree | None = None
         self._memory: dict[str, Any] = {}
@@ -109,11 +123,12 @@ class ResidentSampler:
             self._memory = {"steps": steps}
             self._replayed = None
         with torch.no_grad():
-            if not self.vector.in_place:
+            if not (self.vector.in_place and getattr(self.actor, "timeless", False)):
                 self._run(steps, t)
             else:
-                if self._replayed is None:
+                if self._replayed is None or self._explores != self.actor.explore:  # type: ignore[attr-defined]
                     self._replayed = Replayed(lambda: self._run(steps, 0), self.device)
+                    self._explores = self.actor.explore  # type: ignore[attr-defined]
                 self._replayed()
         memory = self._memory
         self.vector.count(memory["done"], memory["returns"], memory["lengths"])
@@ -132,10 +147,9 @@ class ResidentSampler:
 
     def _run(self, steps: int, t: int) -> None:
         returns, lengths = self.vector.returns, self.vector.lengths
-        slots = self.vector.num_slots
         for step in range(steps):
             obs = self._put("obs", step, self.obs)
-            said = self.actor.act(obs, None, t + step * slots)
+            said = self.actor.act(obs, None, t + step * self.pace)
             self._put("actions", step, said.actions)
             for name, value in said.extras.items():
                 self._put(name, step, value)
@@ -145,7 +159,7 @@ class ResidentSampler:
             returns += rewards
             lengths += 1
             for name, value in (
-                ("rewards", rewards),
+                ("rewards", self.vector.clipped(rewards)),
                 ("terminated", terminated),
                 ("done", done),
                 ("returns", returns),

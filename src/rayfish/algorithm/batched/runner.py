@@ -29,7 +29,7 @@ from ray.rllib.utils.metrics import (
 from ray.tune.registry import ENV_CREATOR, _global_registry
 
 from rayfish.algorithm.batched.actors import ActorCriticActor
-from rayfish.algorithm.batched.collect import Actor, Sampler
+from rayfish.algorithm.batched.collect import Actor, Normalise, Sampler
 from rayfish.algorithm.batched.episodes import as_episodes
 from rayfish.algorithm.batched.resident import ResidentSampler, ResidentVector, TensorEnv
 from rayfish.algorithm.batched.rollout import Rollout
@@ -38,6 +38,7 @@ from rayfish.algorithm.module import ActorCriticModule
 from rayfish.algorithm.normalise import NormalizeObservations
 from rayfish.envs import state as env_state
 from rayfish.envs.agents import AgentsVector
+from rayfish.envs.rewards import clipped
 from rayfish.envs.state import FRESH
 from rayfish.envs.vector import Finished, GymVector, Vector
 
@@ -77,7 +78,9 @@ class BatchedEnvRunner(SingleAgentEnvRunner):
 
     def make_env(self) -> None:
         """The vector of this runner, in place of RLlib's list of environments."""
+        finished = Finished()
         if self.vector is not None:
+            finished = self.vector.finished
             try:
                 self.vector.close()
             except Exception as error:
@@ -92,6 +95,7 @@ class BatchedEnvRunner(SingleAgentEnvRunner):
         self._needs_initial_reset = True
         if self._sampler is not None:
             self._sampler = self._new_sampler()
+        self.vector.finished = finished
         make_callback(
             "on_environment_created",
             callbacks_objects=self._callbacks,
@@ -177,8 +181,8 @@ class BatchedEnvRunner(SingleAgentEnvRunner):
             if num_episodes is not None:
                 samples: list[Any] = self._play(num_episodes)
             elif self.config.in_evaluation:
-                steps = -(-(num_timesteps or 1) // self.vector.num_slots)
-                samples = [Played(len(self.sample_rollout(steps)))]
+                steps = -(-(num_timesteps or 1) // self.num_envs)
+                samples = [Played(self.sample_rollout(steps).env_steps)]
             else:
                 fragment = -(-num_timesteps // self.vector.num_slots) if num_timesteps else None
                 rollout = self.sample_rollout(fragment)
@@ -243,6 +247,8 @@ class BatchedEnvRunner(SingleAgentEnvRunner):
             [again] = env_state.load([inner], way, state["envs"]["envs"])
             vars(inner).update(vars(again))
         vars(inner).update(state["envs"]["more"])
+        for layer, sums in zip(_layers(self.env), state["envs"].get("around", ()), strict=False):
+            vars(layer).update(sums)
         self.vector.set_state(state["vector"])
         self._sampler.restore(state["obs"], state["state"])
 
@@ -258,7 +264,14 @@ class BatchedEnvRunner(SingleAgentEnvRunner):
             return {"envs": env_state.dump(inner.envs, way), "more": more}
         if isinstance(inner, Vector) or hasattr(inner, "processes"):
             return None
-        return {"envs": env_state.dump([inner], env_state.PICKLE), "more": {}}
+        return {"envs": env_state.dump([inner], env_state.PICKLE), "more": {}, "around": self._around()}
+
+    def _around(self) -> list[dict[str, Any]]:
+        """The sums that wrappers of a vector keep (of clipped rewards)."""
+        return [
+            {name: value for name, value in vars(layer).items() if isinstance(value, np.ndarray)}
+            for layer in _layers(self.env)
+        ]
 
     _sampled_steps = 0
 
@@ -269,16 +282,19 @@ class BatchedEnvRunner(SingleAgentEnvRunner):
 
     def _new_sampler(self) -> Sampler | ResidentSampler:
         assert self.vector is not None
+        self.policy.eval()  # a runner's copy never learns: dropout and the like are off
         actor = actor_for(self.policy, self.vector.action_space, explore=bool(self.config.explore))
-        bounds = {"scale": bool(self.config.normalize_actions), "clip": bool(self.config.clip_actions)}
         pieces = [p for p in self._env_to_module.connectors if isinstance(p, NormalizeObservations)]
-        if isinstance(self.vector, ResidentVector):
-            if self.vector.device == self._device and not pieces and actor.initial_state() is None:
-                return ResidentSampler(self.vector, actor, **bounds)
-            self.vector = GymVector(TensorEnv(self.vector.env, self.vector.device))
-        sampler = Sampler(self.vector, actor, device=self._device, **bounds)
-        if pieces:
-            sampler.normalise = _Normaliser(pieces[0], self)
+        sampler = sampler_for(
+            self.vector,
+            actor,
+            self._device,
+            normalise=_Normaliser(pieces[0], self) if pieces else None,
+            scale=bool(self.config.normalize_actions),
+            clip=bool(self.config.clip_actions),
+        )
+        self.vector = sampler.vector
+        sampler.pace = self.num_envs * (self.config.num_env_runners or 1)
         return sampler
 
     def _begin(self) -> None:
@@ -355,6 +371,15 @@ class BatchedEnvRunner(SingleAgentEnvRunner):
 _VECTOR = ("_autoreset_envs", "_env_obs", "_observations", "_rewards", "_terminations", "_truncations")
 
 
+def _layers(env: Any) -> list[Any]:
+    """What is wrapped around a vector, the outermost first."""
+    found = []
+    while "env" in vars(env):
+        found.append(env)
+        env = env.env
+    return found
+
+
 class _Normaliser:
     """Observations through the runner's normaliser; it learns from them unless evaluating."""
 
@@ -362,9 +387,28 @@ class _Normaliser:
         self._connector = connector
         self._runner = runner
 
-    def __call__(self, obs: Any) -> Any:
-        learn = not self._runner.config.in_evaluation
-        return self._connector.batch(self._runner.policy_id, obs, learn=learn)
+    def __call__(self, obs: Any, new: Any) -> Any:
+        evaluating = self._runner.config.in_evaluation
+        return self._connector.batch(self._runner.policy_id, obs, None if evaluating else new)
+
+
+def sampler_for(
+    vector: Vector,
+    actor: Actor,
+    device: torch.device,
+    *,
+    normalise: Normalise | None,
+    scale: bool,
+    clip: bool,
+) -> Sampler | ResidentSampler:
+    """The sampler of a vector; one of tensors stays beside the policy unless its numbers are needed here."""
+    if isinstance(vector, ResidentVector):
+        if vector.device == torch.device(device) and normalise is None and actor.initial_state() is None:
+            return ResidentSampler(vector, actor, scale=scale, clip=clip)
+        vector = GymVector(clipped(TensorEnv(vector.env, vector.device), vector.clip))
+    sampler = Sampler(vector, actor, device=device, scale=scale, clip=clip)
+    sampler.normalise = normalise
+    return sampler
 
 
 def actor_for(module: Any, action_space: Any, *, explore: bool) -> Actor:

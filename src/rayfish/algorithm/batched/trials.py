@@ -17,7 +17,8 @@ from ray.rllib.env.env_context import EnvContext
 from ray.tune.registry import ENV_CREATOR, _global_registry
 
 from rayfish.algorithm.batched.collect import Sampler
-from rayfish.algorithm.batched.runner import actor_for
+from rayfish.algorithm.batched.resident import ResidentSampler
+from rayfish.algorithm.batched.runner import actor_for, sampler_for
 from rayfish.algorithm.build import build_config, policies_of
 from rayfish.generators import undisturbed
 
@@ -58,7 +59,7 @@ class Bench:
         on_gpu = self._config.num_gpus_per_learner and not self._config.num_env_runners
         self._device = torch.device("cuda" if on_gpu and torch.cuda.is_available() else "cpu")
         with undisturbed():
-            self._module = self._policy(experiment, info).to(self._device)
+            self._module = self._policy(experiment, info).to(self._device).eval()
 
     def trial(self, way: str, envs: int, seconds: float) -> Trial:
         """Steps so many environments in this way for about so long, and at least twice."""
@@ -66,10 +67,11 @@ class Bench:
             began = time.perf_counter()
             vector = replace(self._creator, vector=way, setup=None).many(self._context, envs)
             try:
-                sampler = Sampler(
+                sampler = sampler_for(
                     vector,
                     actor_for(self._module, vector.action_space, explore=True),
-                    device=self._device,
+                    self._device,
+                    normalise=None,
                     scale=bool(self._config.normalize_actions),
                     clip=bool(self._config.clip_actions),
                 )
@@ -92,7 +94,7 @@ class Bench:
         return self._config.get_multi_rl_module_spec(spaces=known, inference_only=True).build()[policy]
 
 
-def _rate(sampler: Sampler, seconds: float) -> float:
+def _rate(sampler: Sampler | ResidentSampler, seconds: float) -> float:
     """Steps of the whole vector per second; a first one, which may have to warm up, does not count."""
     one = _took(sampler, 1)
     if one > seconds:  # too slow to be tried again and again; nothing warms up for that long
@@ -106,7 +108,7 @@ def _rate(sampler: Sampler, seconds: float) -> float:
     return statistics.median(rates)
 
 
-def _took(sampler: Sampler, steps: int) -> float:
+def _took(sampler: Sampler | ResidentSampler, steps: int) -> float:
     began = time.perf_counter()
     sampler.collect(steps)
     return time.perf_counter() - began
