@@ -8,6 +8,7 @@ import pytest
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
 
 from rayfish.envs.agents import AgentsVector
+from rayfish.envs.guard import Guard
 from rayfish.envs.rewards import Clip, ClippedRewards
 from rayfish.envs.vector import GymVector
 
@@ -171,3 +172,42 @@ def test_agents_that_end_early_wait_and_their_ends_are_their_own():
     assert finished.returns == [24.0] * 4
     assert finished.lengths == [4] * 4
     assert finished.policy == {"shared": [24.0] * 4}
+
+
+class Reusing(gym.Env):
+    """Gives the same array again and again, as fast simulators do."""
+
+    observation_space = gym.spaces.Box(0, 99, (1,), np.float32)
+    action_space = gym.spaces.Discrete(2)
+
+    def __init__(self):
+        self.seen = np.zeros(1, np.float32)
+
+    def reset(self, *, seed=None, options=None):
+        self.seen[:] = 0
+        return self.seen, {}
+
+    def step(self, action):
+        self.seen += 1
+        return self.seen, 1.0, False, bool(self.seen[0] == 5), {}
+
+
+def test_the_last_observation_is_true_though_the_environment_writes_over_it():
+    vector = GymVector(
+        SyncVectorEnv([lambda: Guard(Reusing())] * 2, copy=False, autoreset_mode=AutoresetMode.SAME_STEP)
+    )
+    vector.reset(seed=0)
+    for _ in range(5):
+        moment = vector.step(np.zeros(2, np.int64))
+    assert moment.final_obs.tolist() == [[5.0], [5.0]]
+    assert moment.obs.tolist() == [[0.0], [0.0]]
+
+
+def test_what_absent_agents_saw_last_is_not_learnt_from_again():
+    vector = AgentsVector([Pair()], "shared")
+    vector.reset(seed=0)
+    present = []
+    for _ in range(4):
+        moment = vector.step(np.zeros(2, np.int64))
+        present.append([True, True] if moment.present is None else moment.present.tolist())
+    assert present == [[True, True], [True, False], [True, False], [True, True]]

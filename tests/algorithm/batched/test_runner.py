@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import gymnasium as gym
 import numpy as np
 import pytest
@@ -10,8 +12,10 @@ from pettingzoo import ParallelEnv
 from ray.rllib.callbacks.callbacks import RLlibCallback
 
 import rayfish
+from rayfish.algorithm.batched.algorithms import for_learners
 from rayfish.algorithm.batched.fitting import AGENTS, NATIVE, STACKED, fit
 from rayfish.algorithm.batched.resident import ResidentSampler
+from rayfish.algorithm.batched.rollout import Rollout
 from rayfish.algorithm.batched.runner import BatchedEnvRunner
 from rayfish.experiment import Experiment
 from rayfish.run import preflight
@@ -135,6 +139,53 @@ def test_what_does_not_fit_says_why(words, why):
     found = chosen(*more)
     assert found.runner == "rllib"
     assert why in found.why
+
+
+def test_batched_that_does_not_fit_is_a_problem_with_its_reason():
+    words = (
+        "environment.env=CartPole-v1",
+        "rollouts.runner=batched",
+        "rollouts.batch_mode=complete_episodes",
+    )
+    problems, _ = preflight.inspect(Experiment.compose(None, [*SMALL, *words]))
+    assert [problem.key for problem in problems] == ["rollouts.runner"]
+    assert "whole episodes" in problems[0].what
+
+
+def test_every_learner_gets_a_share_of_the_slots():
+    def rollout(slots):
+        rows = torch.arange(3 * slots, dtype=torch.float32).view(3, slots)
+        none = torch.zeros(3, slots, dtype=torch.bool)
+        ends = torch.tensor([slots, 2 * slots - 1])  # in the second step, of the first and the last slot
+        return Rollout(rows, rows, rows, none, none, None, rows[0], ends, ends.float())
+
+    class Algorithm:
+        config = SimpleNamespace(num_learners=3, minibatch_size=4)
+
+    given = for_learners(Algorithm(), [rollout(1), rollout(1), rollout(5)])
+    shares = given["batches"]
+    assert [sum(part.shape[1] for part in share) for share in shares] == [2, 2, 3]
+    assert given["minibatches"] == 3
+    assert torch.cat([part.rewards[0] for share in shares for part in share]).tolist() == [
+        0,
+        0,
+        0,
+        1,
+        2,
+        3,
+        4,
+    ]
+    last = shares[2][0]
+    assert last.final_index.tolist() == [1 * 3 + 2]
+    assert last.final_obs.tolist() == [9.0]
+
+
+def test_a_policy_that_does_not_explore_learns_too(ray_session):
+    words = ("environment.env=CartPole-v1", "exploration.explore=false")
+    with rayfish.Trainer(None, *SMALL, *words) as trainer:
+        assert isinstance(trainer.algorithm.env_runner, BatchedEnvRunner)
+        assert not trainer.algorithm.env_runner.policy.training
+        assert np.isfinite(trainer.step()["learn/default_policy/total_loss"])
 
 
 @pytest.mark.parametrize(
