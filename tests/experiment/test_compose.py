@@ -132,13 +132,13 @@ def test_with_values_leaves_the_original_alone():
     assert changed.get("training.lr") == 1.0
     assert changed.origin("training.lr") == "--fit"
     assert changed.origin("environment.env_config.a") == "--fit"
-    assert experiment.get("training.lr") == 4e-3
+    assert experiment.get("training.lr") == 6e-3
 
 
 def test_section_is_a_copy():
     experiment = Experiment.compose("cartpole")
     experiment.section("training")["lr"] = 9
-    assert experiment.get("training.lr") == 4e-3
+    assert experiment.get("training.lr") == 6e-3
     assert experiment.section("nowhere") == {}
 
 

@@ -44,8 +44,11 @@ CPUS = ("--ray-num-cpus", "4")  # the two runners of PPO, the driver, and the ma
 # middle of a checkpoint, "between" anywhere else.
 KILLS = {
     "PPO": ["starting", "early", *["between", "writing"] * 2],
-    "DQN": ["starting", "early", *["between", "writing"] * 6],
+    "PPO by RLlib": ["between", "writing"],
+    "DQN": ["starting", "early", *["between", "writing"] * 5],
 }
+RUNS = {"PPO": (PPO, 100), "PPO by RLlib": ((*PPO, "rollouts.runner=rllib"), 40), "DQN": (DQN, 240)}
+"""What is trained, and for how many iterations; the first and the last on the batched path."""
 assert sum(len(kills) for kills in KILLS.values()) == 20
 
 
@@ -127,8 +130,9 @@ def tensorboard(run: Path) -> dict[str, list[tuple[int, float]]]:
     }
 
 
-@pytest.mark.parametrize(("name", "words", "iterations"), [("PPO", PPO, 60), ("DQN", DQN, 60)])
-def test_a_run_killed_again_and_again_ends_as_if_never_touched(name, words, iterations, tmp_path):
+@pytest.mark.parametrize("name", RUNS)
+def test_a_run_killed_again_and_again_ends_as_if_never_touched(name, tmp_path):
+    words, iterations = RUNS[name]
     chance = random.Random(name)
     goal = f"stop_conditions.training_iteration={iterations}"
     whole, broken = tmp_path / "whole", tmp_path / "broken"
@@ -154,6 +158,7 @@ def test_a_run_killed_again_and_again_ends_as_if_never_touched(name, words, iter
     reader.stop()
     expected, got = only_run(whole), only_run(broken)
     assert info_of(got)["status"] == "done", done.stdout
+    assert info_of(got)["runner"]["used"] == ("rllib" if "RLlib" in name else "batched")
     assert [comparable(line) for line in metrics_of(got)] == [
         comparable(line) for line in metrics_of(expected)
     ]

@@ -152,3 +152,12 @@ def test_two_agents_with_policies_of_their_own_learn(workdir):
     found = rayfish.evaluate(run, episodes=3)
     assert found.return_mean >= 38
     assert set(found.policy_returns) == {"one", "two"}
+
+
+@pytest.mark.parametrize(("name", "goal"), [("cartpole-dqn", 475), ("pendulum", -250)])
+def test_the_off_policy_presets_reach_their_goals_on_the_batched_path(name, goal):
+    run = rayfish.train(name, plain=True)
+    info = info_of(run)
+    assert info["runner"]["used"] == "batched"
+    assert "return_mean" in info["reason"], f"{info['reason']}; best {best_return(run)}"
+    assert best_return(run) >= goal
