@@ -11,8 +11,8 @@ from ray.rllib.core.rl_module.rl_module import RLModule
 
 from rayfish.algorithm.module import MODULES, module_spec
 from rayfish.models.build import build_network
-from rayfish.models.nested import map_nested
 from rayfish.models.networks import FAMILIES
+from rayfish.nested import map_nested
 from tests.models.test_networks import MASK3, VECTOR, batch_of
 
 SMALL = {"fcnet_hiddens": [16, 16]}

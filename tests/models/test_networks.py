@@ -12,10 +12,10 @@ from rayfish.models.build import build_network
 from rayfish.models.encoder import ActionEncoder, Encoder, OnehotLeaf
 from rayfish.models.layers import activation, convolutions, initialise
 from rayfish.models.masking import MASKED, mask_logits, mask_values
-from rayfish.models.nested import map_nested
 from rayfish.models.networks import q_values
 from rayfish.models.options import resolve
 from rayfish.models.spaces import leaves
+from rayfish.nested import map_nested
 
 SMALL = {"fcnet_hiddens": [16, 8]}
 VECTOR = spaces.Box(-1, 1, (4,), np.float32)

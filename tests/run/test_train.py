@@ -49,6 +49,13 @@ def test_a_run_folder_holds_everything_the_design_names():
     assert (run / "checkpoints" / "last").resolve().name == "000004"
 
 
+def test_what_does_not_fit_the_batched_path_runs_on_rllibs_and_says_why(capsys):
+    run = train("stop_conditions.training_iteration=1", "rollouts.batch_mode=complete_episodes")
+    assert info_of(run)["runner"]["used"] == "rllib"
+    assert "samples whole episodes" in info_of(run)["runner"]["why"]
+    assert "RLlib's env runner samples: rollouts.batch_mode=complete_episodes" in capsys.readouterr().out
+
+
 def test_only_the_newest_checkpoints_and_the_best_are_kept():
     run = train(
         "stop_conditions.training_iteration=5",

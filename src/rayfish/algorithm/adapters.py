@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import multiprocessing
 import signal
+import sys
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -18,17 +19,17 @@ import gymnasium as gym
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from ray.rllib.env.multi_agent_env import MultiAgentEnv
 
-from rayfish.algorithm.batched.fitting import AGENTS, NATIVE, PROCESSES, STACKED
-from rayfish.algorithm.batched.resident import ResidentVector
+from rayfish.algorithm.batched.fitting import AGENTS, NATIVE, STACKED
+from rayfish.algorithm.batched.resident import ResidentVector, TensorEnv, device_of
 from rayfish.envs import pulse
 from rayfish.envs.agents import AgentsVector
 from rayfish.envs.build import make, make_vector
 from rayfish.envs.guard import guarded
 from rayfish.envs.kinds import agents_and_spaces, is_parallel, is_rllib_multi_agent
-from rayfish.envs.processes import in_processes
 from rayfish.envs.rewards import clipped
 from rayfish.envs.spec import EnvSpec
 from rayfish.envs.vector import GymVector, Vector, holds_tensors
+from rayfish.nested import first_leaf
 
 ALL = "__all__"
 
@@ -78,15 +79,18 @@ class EnvCreator:
         if self.vector == NATIVE:
             self._settle(context)
             env = make_vector(self.spec, dict(context), num_envs)
-            if holds_tensors(env.reset()[0]):
-                # It lives beside the policy: a guard that looks at every number would fetch them all.
-                return ResidentVector(env, self.spec.clip_rewards)
-            return GymVector(clipped(guarded(env, self.spec.name), self.spec.clip_rewards))
-        if self.vector == PROCESSES:
-            self._settle(context)
-            return GymVector(in_processes(self.spec, context, num_envs, self.patience))
+            return self._native(_in_torch(env))
         makers = [partial(self, context) for _ in range(num_envs)]
         return GymVector(SyncVectorEnv(makers, copy=False, autoreset_mode=AutoresetMode.SAME_STEP))
+
+    def _native(self, env: gym.vector.VectorEnv) -> Vector:
+        """An environment's own vector; one of tensors is not looked at number by number, nor fetched."""
+        obs = env.reset()[0]
+        if not holds_tensors(obs):
+            return GymVector(clipped(guarded(env, self.spec.name), self.spec.clip_rewards))
+        if env.metadata.get("autoreset_mode") == AutoresetMode.SAME_STEP:
+            return ResidentVector(env, self.spec.clip_rewards)
+        return GymVector(clipped(TensorEnv(env, device_of(obs)), self.spec.clip_rewards))
 
     def __call__(self, context: Any) -> Any:
         """An environment for RLlib; a `VectorEnv` when RLlib asks for `num_envs` at once."""
@@ -111,6 +115,15 @@ class EnvCreator:
         # The driver is looked after by the run itself; a process that it forked is not.
         if name != "driver" or multiprocessing.parent_process() is not None:
             pulse.watch(self.patience)
+
+
+def _in_torch(env: gym.vector.VectorEnv) -> gym.vector.VectorEnv:
+    """A vector whose arrays are JAX's, with torch's over the same memory (by DLPack)."""
+    if "jax" not in sys.modules or not isinstance(first_leaf(env.reset()[0]), sys.modules["jax"].Array):
+        return env
+    from gymnasium.wrappers.vector import JaxToTorch
+
+    return JaxToTorch(env)
 
 
 def _outlive_sigterm() -> None:

@@ -278,7 +278,9 @@ def _compiled(config: AlgorithmConfig, experiment: Experiment, fitting: Fit) -> 
     """`torch.compile` for the batched learner of PPO; nothing else would compile anything."""
     key, name = "framework.torch_compile_learner", experiment.get("algo.name")
     why = fitting.why if not fitting.batched else f"{name} compiles nothing" if name != "PPO" else ""
-    if not why and not config.num_gpus_per_learner and not any(map(shutil.which, ("c++", "g++", "clang++"))):
+    backend = experiment.get("framework.torch_compile_learner_dynamo_backend") or "inductor"
+    writes_cpp = backend == "inductor" and not config.num_gpus_per_learner
+    if not why and writes_cpp and not any(map(shutil.which, ("c++", "g++", "clang++"))):
         why = "on a CPU torch.compile needs a C++ compiler, and there is none"
     if why:
         raise ConfigError(

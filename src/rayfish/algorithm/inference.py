@@ -11,7 +11,7 @@ from ray.rllib.core.columns import Columns
 from ray.rllib.core.rl_module.rl_module import RLModule
 
 from rayfish.errors import CheckpointError
-from rayfish.models.nested import map_nested
+from rayfish.nested import map_nested
 
 _MODULE = "learner_group/learner/rl_module"
 

@@ -14,7 +14,7 @@ from rayfish.envs.kinds import agents_and_spaces
 from rayfish.envs.play import ALL
 from rayfish.envs.rewards import true_returns
 from rayfish.envs.vector import Moment, Tree, Vector
-from rayfish.models.nested import map_nested
+from rayfish.nested import map_nested
 
 
 class AgentsVector(Vector):

@@ -23,6 +23,7 @@ import numpy as np
 from rayfish.envs.kinds import EnvInfo
 from rayfish.envs.play import Moment, Player
 from rayfish.generators import generators, set_generators, undisturbed
+from rayfish.nested import first_leaf
 
 GET_STATE, PICKLE, FRESH = "get_state", "pickle", "fresh"
 
@@ -78,9 +79,7 @@ def why_not_pickled(vector: Any) -> str:
 
 def _like(obs: Any, actions: Any) -> Any:
     """Actions as an environment of tensors takes them, where it is one."""
-    leaf = obs
-    while isinstance(leaf, dict | tuple):
-        leaf = next(iter(leaf.values())) if isinstance(leaf, dict) else leaf[0]
+    leaf = first_leaf(obs)
     if not type(leaf).__module__.startswith("torch"):
         return actions
     import torch

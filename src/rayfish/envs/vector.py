@@ -17,7 +17,7 @@ import numpy as np
 from gymnasium.vector import AutoresetMode, VectorEnv
 
 from rayfish.envs.rewards import TRUE_RETURN
-from rayfish.models.nested import map_nested
+from rayfish.nested import first_leaf, map_nested
 
 METRICS = "metrics"
 """Key of an episode's last info under which an environment reports figures of its own."""
@@ -198,11 +198,7 @@ class GymVector(Vector):
 
 def holds_tensors(obs: Tree) -> bool:
     """Whether observations are torch tensors, of an environment that lives beside the policy."""
-    if isinstance(obs, Mapping):
-        return any(holds_tensors(part) for part in obs.values())
-    if isinstance(obs, tuple):
-        return any(holds_tensors(part) for part in obs)
-    return type(obs).__module__.startswith("torch")
+    return type(first_leaf(obs)).__module__.startswith("torch")
 
 
 def as_array(leaf: Any) -> np.ndarray:

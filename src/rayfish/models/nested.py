@@ -1,24 +1,14 @@
-"""Small helpers for nested observations and states: dicts and tuples of arrays or tensors."""
+"""An observation as people hand it over, as arrays of its space's structure."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import gymnasium as gym
 import numpy as np
 
 from rayfish.errors import RayfishError
-
-
-def map_nested(function: Callable[..., Any], *trees: Any) -> Any:
-    """`function` over the leaves of trees of the same structure."""
-    first = trees[0]
-    if isinstance(first, Mapping):
-        return {key: map_nested(function, *(tree[key] for tree in trees)) for key in first}
-    if isinstance(first, tuple):
-        return tuple(map_nested(function, *parts) for parts in zip(*trees, strict=True))
-    return function(*trees)
 
 
 def as_arrays(observation: Any, space: gym.Space, lead: int, name: str = "observation") -> Any:

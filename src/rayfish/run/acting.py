@@ -14,9 +14,10 @@ from rayfish.errors import CheckpointError, RayfishError
 from rayfish.experiment.imports import use_paths
 from rayfish.models.actions import TEMPERATURE, choose, epsilon_greedy, for_env, soft_q
 from rayfish.models.build import build_network
-from rayfish.models.nested import as_arrays, map_nested
+from rayfish.models.nested import as_arrays
 from rayfish.models.networks import FAMILIES
 from rayfish.models.spaces import MASK_KEY, split_mask
+from rayfish.nested import map_nested
 from rayfish.run.policy_files import SavedPolicies, SavedPolicy
 
 

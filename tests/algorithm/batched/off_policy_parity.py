@@ -12,7 +12,7 @@ from ray.rllib.policy.sample_batch import MultiAgentBatch, SampleBatch
 
 from rayfish.algorithm.build import config_class
 from rayfish.algorithm.module import module_spec
-from rayfish.models.nested import map_nested
+from rayfish.nested import map_nested
 
 POLICY = "default_policy"
 BOX = gym.spaces.Box(-1.0, 1.0, (3,), np.float32)

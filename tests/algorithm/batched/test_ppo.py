@@ -131,7 +131,7 @@ def stock_batch(learner, rollout, module):
 
 
 def rollout_rows(rollout):
-    from rayfish.models.nested import map_nested
+    from rayfish.nested import map_nested
 
     return map_nested(lambda leaf: leaf.flatten(0, 1), rollout.obs)
 

@@ -211,6 +211,19 @@ def test_it_trains_reports_and_evaluates(words, ray_session):
         assert metrics["rollout/length_mean"] == metrics["rollout/return_mean"] == 7
 
 
+def test_a_compiled_network_learns_what_it_learns_uncompiled(ray_session):
+    words = ("environment.env=CartPole-v1", "training.model.use_lstm=true", "training.model.lstm_cell_size=8")
+    compiled = (
+        "framework.torch_compile_learner=true",
+        "framework.torch_compile_learner_dynamo_backend=eager",
+    )
+    losses = []
+    for more in ((), compiled):
+        with rayfish.Trainer(None, *SMALL, *words, *more) as trainer:
+            losses.append(trainer.step()["learn/default_policy/total_loss"])
+    assert losses[0] == pytest.approx(losses[1], rel=1e-4)
+
+
 def test_several_agents_learn_as_one_batch(ray_session):
     words = ("training.lr=0.02", "training.num_epochs=4", "rollouts.num_envs_per_env_runner=8")
     with rayfish.Trainer(None, *SMALL, f"environment.env={HERE}:Couple", *words) as trainer:

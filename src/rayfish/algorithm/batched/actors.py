@@ -12,7 +12,7 @@ from rayfish.algorithm.batched.distributions import distribution
 from rayfish.algorithm.batched.fused import fused, mask_of
 from rayfish.algorithm.batched.ppo import LOGP, NUMBERS
 from rayfish.algorithm.batched.rollout import Tree
-from rayfish.models.nested import map_nested
+from rayfish.nested import map_nested
 
 
 class ActorCriticActor:

@@ -14,7 +14,7 @@ from torch import Tensor
 from rayfish.algorithm.batched.rollout import Rollout, Tree
 from rayfish.envs.vector import Moment, Vector
 from rayfish.models.actions import for_env
-from rayfish.models.nested import map_nested
+from rayfish.nested import first_leaf, map_nested
 
 
 @dataclass
@@ -122,7 +122,7 @@ class Ends:
 
     def all(self, obs: Tree, state: Tree | None) -> dict[str, Any]:
         """All of them as a rollout's `final_...`; `obs` and `state` show what they look like."""
-        device = _first(obs).device
+        device = first_leaf(obs).device
         index = np.concatenate(self._index) if self._index else np.zeros(0, np.int64)
         return {
             "final_index": torch.from_numpy(index).to(device),
@@ -283,9 +283,3 @@ def _tensor(array: Any) -> Tensor:
     if not array.flags.writeable:
         array = array.copy()
     return torch.from_numpy(array)
-
-
-def _first(tree: Tree) -> Tensor:
-    while isinstance(tree, dict | tuple):
-        tree = next(iter(tree.values())) if isinstance(tree, dict) else tree[0]
-    return tree

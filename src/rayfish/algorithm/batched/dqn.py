@@ -15,9 +15,9 @@ from torch import Tensor, nn
 from rayfish.algorithm.batched.replay import Batch
 from rayfish.algorithm.batched.towers import TidyOptimiser, blend, huber, limit, q_function, weights_of
 from rayfish.models.masking import MASKED, mask_values
-from rayfish.models.nested import map_nested
 from rayfish.models.networks import q_values
 from rayfish.models.spaces import MASK_KEY
+from rayfish.nested import map_nested
 
 
 @dataclass(frozen=True)

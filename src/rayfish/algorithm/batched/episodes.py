@@ -13,7 +13,7 @@ from ray.rllib.env.single_agent_episode import SingleAgentEpisode
 from rayfish.algorithm.batched.ppo import LOGP, NUMBERS
 from rayfish.algorithm.batched.replay_parts import indexed
 from rayfish.algorithm.batched.rollout import Rollout
-from rayfish.models.nested import map_nested
+from rayfish.nested import map_nested
 
 _COLUMNS = {LOGP: Columns.ACTION_LOGP, NUMBERS: Columns.ACTION_DIST_INPUTS}
 

@@ -31,7 +31,7 @@ from rayfish.algorithm.batched.dqn import DQN, DQNSettings, QParts
 from rayfish.algorithm.batched.replay import Batch
 from rayfish.algorithm.batched.sac import SAC, Pair, SACSettings
 from rayfish.envs import pulse
-from rayfish.models.nested import map_nested
+from rayfish.nested import map_nested
 
 
 class _Series:

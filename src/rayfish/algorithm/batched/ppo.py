@@ -22,7 +22,7 @@ from rayfish.algorithm.batched.graphs import Replayed
 from rayfish.algorithm.batched.optimise import FlatOptimiser
 from rayfish.algorithm.batched.rollout import Rollout, Tree
 from rayfish.algorithm.batched.sequences import Sequences, split
-from rayfish.models.nested import map_nested
+from rayfish.nested import first_leaf, map_nested
 
 LOGP, NUMBERS = "logp", "numbers"
 """Names of a rollout's extras: log probability of the action, and the numbers of its distribution."""
@@ -224,7 +224,7 @@ class PPO:
             WrittenOut(self.plain) if self.plain is not None else Differentiated(net, compiler)
         )
         self.optimiser = FlatOptimiser(optimizer, list(net.parameters()))
-        self._max_seq_len = max_seq_len
+        self._max_seq_len = self._longest = max_seq_len
         self._average = average
         self._epoch: Epoch | None = None
         self._rows_before = 0
@@ -283,6 +283,7 @@ class PPO:
     @torch.no_grad()
     def batch(self, rollouts: Sequence[Rollout], settings: Settings) -> Batch:
         """Rollouts with their advantages, as rows; advantages centred and scaled over all of them."""
+        self._longest = min(self._max_seq_len, max(rollout.shape[0] for rollout in rollouts))
         parts = [self._rows(rollout, settings) for rollout in rollouts]
         whole = parts[0] if len(parts) == 1 else _joined(parts)
         kept = whole.advantages if whole.weight is None else whole.advantages[whole.weight > 0]
@@ -290,7 +291,7 @@ class PPO:
         return whole
 
     def _rows(self, rollout: Rollout, settings: Settings) -> Batch:
-        sequences = split(rollout, self._max_seq_len) if rollout.states is not None else None
+        sequences = split(rollout, self._longest) if rollout.states is not None else None
         inputs, mask = rollout.obs, None
         if self.plain is not None:
             mask = mask_of(rollout.obs, self.plain.masked)
@@ -450,6 +451,4 @@ def _timed(tree: Tree) -> Tree:
 
 
 def _length(tree: Tree) -> int:
-    while isinstance(tree, dict | tuple):
-        tree = next(iter(tree.values())) if isinstance(tree, dict) else tree[0]
-    return int(tree.shape[0])
+    return int(first_leaf(tree).shape[0])

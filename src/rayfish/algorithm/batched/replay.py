@@ -21,7 +21,7 @@ from rayfish.algorithm.batched.priorities import Priorities
 from rayfish.algorithm.batched.replay_parts import STEP_ARRAYS, copy_rows, indexed, newest, pairs
 from rayfish.algorithm.batched.rings import Rings
 from rayfish.algorithm.batched.rollout import Rollout, Tree
-from rayfish.models.nested import map_nested
+from rayfish.nested import map_nested
 
 Batch = dict[str, Tree]
 """`obs`, `actions`, `rewards`, `next_obs`, `terminateds`, `n_step`, `weights`, `indices`, each with B rows;

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from rayfish.algorithm.batched.replay import ReplayBuffer
 from rayfish.algorithm.batched.rollout import Rollout, Tree
-from rayfish.models.nested import map_nested
+from rayfish.nested import map_nested
 
 
 def fitting_replay(algorithm: Any, loaded: Any) -> Any:

@@ -9,7 +9,7 @@ from typing import Any
 from torch import Tensor
 
 from rayfish.algorithm.batched.rollout import Rollout, Tree
-from rayfish.models.nested import map_nested
+from rayfish.nested import map_nested
 
 STEP_ARRAYS = ("actions", "rewards", "terminated")
 """What is stored of every step besides the observation."""

@@ -19,7 +19,7 @@ from rayfish.algorithm.batched.graphs import Replayed
 from rayfish.algorithm.batched.rollout import Rollout, Tree
 from rayfish.envs.rewards import Clip
 from rayfish.envs.vector import Vector, as_array
-from rayfish.models.nested import map_nested
+from rayfish.nested import first_leaf, map_nested
 
 IN_PLACE = "in_place"
 
@@ -34,7 +34,7 @@ class ResidentVector(Vector):
         super().__init__()
         self.env = env
         self.clip = clip
-        self.device = _first(env.reset()[0]).device
+        self.device = device_of(env.reset()[0])
         self.num_slots = env.num_envs
         self.observation_space = env.single_observation_space
         self.action_space = env.single_action_space
@@ -202,7 +202,6 @@ class _Bounds:
         return torch.clamp(actions, low, high)
 
 
-def _first(tree: Tree) -> Tensor:
-    while isinstance(tree, dict | tuple):
-        tree = next(iter(tree.values())) if isinstance(tree, dict) else tree[0]
-    return tree
+def device_of(obs: Tree) -> torch.device:
+    """Where observations lie."""
+    return first_leaf(obs).device

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from rayfish.models.nested import map_nested
+from rayfish.nested import map_nested
 
 Tree = Any
 """A tensor, or a dict or tuple of trees."""

@@ -13,8 +13,8 @@ from torch import Tensor, nn
 
 from rayfish.algorithm.batched.optimise import FlatOptimiser
 from rayfish.algorithm.batched.towers import Tower, _layers, is_plain
-from rayfish.models.nested import map_nested
 from rayfish.models.networks import GaussianHead
+from rayfish.nested import map_nested
 
 
 class Seen(NamedTuple):

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from rayfish.algorithm.batched.rollout import Rollout, Tree
-from rayfish.models.nested import map_nested
+from rayfish.nested import map_nested
 
 
 @dataclass
@@ -46,7 +46,7 @@ class Sequences:
 
 
 def split(rollout: Rollout, longest: int) -> Sequences:
-    """The sequences of a rollout, slot by slot in the order of time."""
+    """The sequences of a rollout, slot by slot in the order of time, padded to the longest allowed."""
     steps, slots = rollout.shape
     device = rollout.rewards.device
     valid = rollout.valid if rollout.valid is not None else torch.ones_like(rollout.done)
@@ -65,10 +65,9 @@ def split(rollout: Rollout, longest: int) -> Sequences:
     count = int(number[-1]) + 1 if len(real) else 0
     offset = (since % longest)[real]
     source = time[real] * slots + real // steps
-    length = int(offset.max()) + 1 if len(real) else 0
     first = source[begins[real]]
-    index = first.unsqueeze(1).repeat(1, length)
-    weight = torch.zeros(count, length, device=device)
+    index = first.unsqueeze(1).repeat(1, longest)
+    weight = torch.zeros(count, longest, device=device)
     index[number, offset] = source
     weight[number, offset] = 1.0
     return Sequences(index, weight, (steps, slots))

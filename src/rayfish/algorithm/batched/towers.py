@@ -17,8 +17,8 @@ from torch import Tensor, nn
 from rayfish.algorithm.batched.fused import Chain, _through
 from rayfish.algorithm.batched.optimise import FlatOptimiser
 from rayfish.models.encoder import ActionEncoder, Encoder, OnehotLeaf, VectorLeaf
-from rayfish.models.nested import map_nested
 from rayfish.models.networks import GaussianHead
+from rayfish.nested import map_nested
 
 _ACTIVATIONS = (nn.Tanh, nn.ReLU)
 
