@@ -158,6 +158,5 @@ def test_parity_interval_is_welchs():
 
 def test_off_policy_tables_say_how_often_each_learns():
     words = speed_table.updates_in_words("cartpole-dqn")
-    settings = speed_runs.preset_settings("cartpole-dqn")
-    assert f"RLlib {1 / settings['envs']:.3g}," in words
+    assert "RLlib 0.5," in words  # 64 of 128 rows per step
     assert "sbx 0.5;" in words  # 128 updates per 256 steps

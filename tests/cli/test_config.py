@@ -54,7 +54,7 @@ def test_file_and_preset_together_are_refused():
 def test_list_names_presets_with_what_they_are():
     result = call("list")
     assert "cartpole-dqn" in result.output
-    assert "DQN on CartPole-v1" in result.output
+    assert "DQN solves CartPole-v1" in result.output
     assert "Main configs" in result.output
 
 

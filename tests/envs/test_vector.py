@@ -16,6 +16,7 @@ from rayfish.envs.vector import GymVector
 class Counter(gym.Env):
     """Observes its own step; ends by itself after 3 steps in odd episodes, is cut off after 4 in others."""
 
+    metadata = {"render_modes": []}  # noqa: RUF012  (a vector writes into it)
     observation_space = gym.spaces.Dict(
         {"step": gym.spaces.Box(-1, 9, (1,), np.float32), "episode": gym.spaces.Discrete(99)}
     )
@@ -177,6 +178,7 @@ def test_agents_that_end_early_wait_and_their_ends_are_their_own():
 class Reusing(gym.Env):
     """Gives the same array again and again, as fast simulators do."""
 
+    metadata = {"render_modes": []}  # noqa: RUF012
     observation_space = gym.spaces.Box(0, 99, (1,), np.float32)
     action_space = gym.spaces.Discrete(2)
 

@@ -36,7 +36,7 @@ def test_value_is_set_and_its_origin_known(word, key, value):
 
 def test_dictionary_override_merges():
     experiment = Experiment.compose("cartpole", ["training={lr: 7}"])
-    assert experiment.get("training.minibatch_size") == 512
+    assert experiment.get("training.minibatch_size") == 1024
 
 
 def test_later_word_wins():

@@ -50,7 +50,9 @@ def test_fit_shrinks_to_the_machine_and_says_what_it_changed():
 
 
 def test_fit_keeps_the_batch_whole_that_learners_shared():
-    shares = ("resources.num_gpus=4", "training.train_batch_size_per_learner=1000")
+    shares = (
+        "resources.num_gpus=4", "training.train_batch_size_per_learner=1000", "training.minibatch_size=500",
+    )  # fmt: skip
     fitted, _ = resources.fit(compose(*shares), TWO_CPUS)
     assert fitted.get("training.train_batch_size_per_learner") == 4000
     beside = (

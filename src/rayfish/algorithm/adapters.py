@@ -19,13 +19,14 @@ import gymnasium as gym
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from ray.rllib.env.multi_agent_env import MultiAgentEnv
 
-from rayfish.algorithm.batched.fitting import AGENTS, NATIVE, STACKED
+from rayfish.algorithm.batched.fitting import AGENTS, NATIVE, PROCESSES, STACKED
 from rayfish.algorithm.batched.resident import ResidentVector, TensorEnv, device_of
 from rayfish.envs import pulse
 from rayfish.envs.agents import AgentsVector
 from rayfish.envs.build import make, make_vector
 from rayfish.envs.guard import guarded
 from rayfish.envs.kinds import agents_and_spaces, is_parallel, is_rllib_multi_agent
+from rayfish.envs.processes import in_processes
 from rayfish.envs.rewards import clipped
 from rayfish.envs.spec import EnvSpec
 from rayfish.envs.vector import GymVector, Vector, holds_tensors
@@ -80,6 +81,9 @@ class EnvCreator:
             self._settle(context)
             env = make_vector(self.spec, dict(context), num_envs)
             return self._native(_in_torch(env))
+        if self.vector == PROCESSES:
+            self._settle(context)
+            return GymVector(in_processes(self.spec, context, num_envs, self.patience))
         makers = [partial(self, context) for _ in range(num_envs)]
         return GymVector(SyncVectorEnv(makers, copy=False, autoreset_mode=AutoresetMode.SAME_STEP))
 

@@ -139,6 +139,7 @@ class AgentsVector(Vector):
         told = next((true for info in infos.values() if (true := true_returns(info)) is not None), None)
         earned = float(sum(told.values()) if told is not None else self._returns[index])
         self.finished.returns.append(earned)
+        self.finished.earned.append(float(self._returns[index]))
         self.finished.lengths.append(int(self._lengths[index]))
         self.finished.slots.append(index)
         self.finished.policy.setdefault(self.policy, []).append(earned)

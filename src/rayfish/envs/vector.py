@@ -56,12 +56,14 @@ class Moment:
 class Finished:
     """Episodes that came to their end, in the order in which they did.
 
+    :param earned: the sums of the rewards as the learner got them, clipped where they are clipped
     :param slots: the environment each was played in
     :param env: what environments reported of them, by name
     :param policy: the returns of each policy; of several agents only
     """
 
     returns: list[float] = field(default_factory=list)
+    earned: list[float] = field(default_factory=list)
     lengths: list[int] = field(default_factory=list)
     slots: list[int] = field(default_factory=list)
     env: dict[str, list[float]] = field(default_factory=dict)
@@ -69,7 +71,7 @@ class Finished:
 
     def add(self, other: Finished, place: int) -> None:
         """Take up one episode of another list; figures only where every episode has reported them."""
-        for name in ("returns", "lengths", "slots"):
+        for name in ("returns", "earned", "lengths", "slots"):
             getattr(self, name).append(getattr(other, name)[place])
         for mine, theirs in ((self.env, other.env), (self.policy, other.policy)):
             for name, values in theirs.items():
@@ -189,6 +191,7 @@ class GymVector(Vector):
             if TRUE_RETURN in infos:  # of a vector whose rewards are clipped as a whole
                 info[TRUE_RETURN] = infos[TRUE_RETURN][index]
             self.finished.returns.append(float(info.get(TRUE_RETURN, self._returns[index])))
+            self.finished.earned.append(float(self._returns[index]))
             self.finished.lengths.append(int(self._lengths[index]))
             self.finished.slots.append(index)
             if METRICS in info:

@@ -93,14 +93,14 @@ def inspect(
         problems += [problem for problem in env_problems if problem.key not in named]
     if info is not None:
         problems += _space_problems(experiment, info) + _order_problems(experiment, info)
-        if not problems:
-            problems += _runner_problems(experiment, info)
-            info = saved(experiment, info)
     else:
         model, name = experiment.get("training.model"), str(experiment.get("algo.name"))
         problems += models.section_problems(model or {}, name, experiment.paths)
     problems += _offline_problems(experiment) + _best_problems(experiment) + _code_problems(experiment)
     problems += _start_problems(experiment, info) + _extra_problems(experiment) + _place_problems(experiment)
+    if info is not None and not problems:
+        problems += _runner_problems(experiment, info)
+        info = saved(experiment, info)
     return [_placed(problem, experiment) for problem in problems], info
 
 

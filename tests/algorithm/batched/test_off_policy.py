@@ -19,6 +19,8 @@ POLICY = "default_policy"
 SMALL = ("training.model.fcnet_hiddens=[16]", "training.train_batch_size_per_learner=32")
 DQN = (
     "cartpole-dqn", *SMALL, "rollouts.num_envs_per_env_runner=2", "training.target_network_update_freq=50",
+    "training.training_intensity=null", "training.n_step=1",
+    "training.replay_buffer_config.type=PrioritizedEpisodeReplayBuffer",
     "training.num_steps_sampled_before_learning_starts=40",
     "reporting.min_sample_timesteps_per_iteration=60", "debugging.seed=3",
 )  # fmt: skip

@@ -14,6 +14,7 @@ from rayfish.algorithm.batched.actors import ActorCriticActor
 from rayfish.algorithm.batched.collect import Sampler
 from rayfish.algorithm.batched.episodes import as_episodes
 from rayfish.algorithm.batched.fused import fused
+from rayfish.envs.guard import Guard
 from rayfish.envs.vector import GymVector
 from rayfish.experiment import Experiment
 from rayfish.models.build import actor_critic
@@ -26,6 +27,7 @@ POLICY = "default_policy"
 class MaskedLine(gym.Env):
     """Walk along a line; the way back is forbidden at its beginning. Ends by itself or is cut off."""
 
+    metadata = {"render_modes": []}  # noqa: RUF012  (a vector writes into it)
     observation_space = gym.spaces.Dict(
         {
             "observations": gym.spaces.Box(-10, 10, (3,), np.float32),
@@ -52,8 +54,8 @@ class MaskedLine(gym.Env):
 
 
 ENVS = {
-    "CartPole": (lambda: gym.make("CartPole-v1"), "CartPole-v1"),
-    "Pendulum": (lambda: gym.make("Pendulum-v1", max_episode_steps=13), "Pendulum-v1"),
+    "CartPole": (lambda: Guard(gym.make("CartPole-v1")), "CartPole-v1"),
+    "Pendulum": (lambda: Guard(gym.make("Pendulum-v1", max_episode_steps=13)), "Pendulum-v1"),
     "MaskedLine": (MaskedLine, "tests.algorithm.batched.test_ppo:MaskedLine"),
 }
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from types import SimpleNamespace
 
 import gymnasium as gym
@@ -265,6 +266,16 @@ def adam_of(trainer):
     return [torch.cat([part["exp_avg"].reshape(-1), part["exp_avg_sq"].reshape(-1)]) for part in state]
 
 
+@pytest.fixture
+def unlisted():
+    """What the example registers does not stay for other tests."""
+    yield
+    gym.registry.pop("TorchCartPole-v0", None)
+    for name in [name for name in sys.modules if "torch_cartpole" in name]:
+        del sys.modules[name]
+
+
+@pytest.mark.usefixtures("unlisted")
 def test_an_environment_of_tensors_stays_beside_the_policy(ray_session):
     words = (
         "rollouts.num_envs_per_env_runner=16",

@@ -63,7 +63,9 @@ class ResidentVector(Vector):
         """Take up the episodes that ended within a rollout, in the order of time."""
         at = done.nonzero()
         place = at[:, 0] * self.num_slots + at[:, 1]
-        self.finished.returns += returns.view(-1)[place].tolist()
+        found = returns.view(-1)[place].tolist()
+        self.finished.returns += found
+        self.finished.earned += found
         self.finished.lengths += lengths.view(-1)[place].tolist()
         self.finished.slots += at[:, 1].tolist()
 

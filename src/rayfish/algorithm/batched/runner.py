@@ -356,14 +356,14 @@ class BatchedEnvRunner(SingleAgentEnvRunner):
             self.metrics._get_key((REPORT, *key)).items.extend(values[1:])
         # RLlib's own figures, for callbacks and searchers that know them: of this sample.
         for names, values in (
-            ((EPISODE_RETURN_MEAN, EPISODE_RETURN_MIN, EPISODE_RETURN_MAX), series["returns",]),
+            ((EPISODE_RETURN_MEAN, EPISODE_RETURN_MIN, EPISODE_RETURN_MAX), finished.earned),
             ((EPISODE_LEN_MEAN, EPISODE_LEN_MIN, EPISODE_LEN_MAX), series["lengths",]),
         ):
             self.metrics.log_value(names[0], float(np.mean(values)), window=1)
             self.metrics.log_value(names[1], float(min(values)), reduce="min", window=1)
             self.metrics.log_value(names[2], float(max(values)), reduce="max", window=1)
         self.metrics.log_value(
-            ("module_episode_return_mean", self.policy_id), float(np.mean(finished.returns)), window=1
+            ("module_episode_return_mean", self.policy_id), float(np.mean(finished.earned)), window=1
         )
 
 
