@@ -111,7 +111,7 @@ def chosen(*words: str):
         (("environment.env=CartPole-v1",), NATIVE),
         (("environment.env=CartPole-v1", "rollouts.gym_env_vectorize_mode=sync"), STACKED),
         (("environment.env=CartPole-v1", "environment.observe_last_action=true"), STACKED),
-        (("environment.env=Pendulum-v1", "algo.name=IMPALA", "~training.minibatch_size"), STACKED),
+        (("environment.env=Pendulum-v1",), STACKED),
         ((f"environment.env={HERE}:Parts",), STACKED),
         ((f"callbacks.callbacks_class={HERE}:Quiet", "environment.env=CartPole-v1"), NATIVE),
         ((f"environment.env={HERE}:Couple",), AGENTS),
@@ -127,6 +127,7 @@ def test_what_fits_is_taken(words, vector):
     ("words", "why"),
     [
         (("algo.name=TQC", "environment.env=Pendulum-v1"), "TQC has RLlib's own way"),
+        (("algo.name=IMPALA", "~training.minibatch_size"), "IMPALA has RLlib's own way"),
         (("rollouts.batch_mode=complete_episodes",), "whole episodes"),
         ((f"callbacks.callbacks_class={HERE}:Watching",), "on_episode_end of Watching"),
         (("rollouts.runner=rllib",), "rollouts.runner=rllib"),
