@@ -20,7 +20,7 @@ def broken_losses(result: Mapping[str, Any]) -> list[str]:
         if not isinstance(values, Mapping) or not _happened(values.get("num_module_steps_trained")):
             continue
         for key, value in values.items():
-            if key.endswith("loss") and key not in _MAY_BE_INFINITE and _is_broken(value):
+            if "loss" in key and key not in _MAY_BE_INFINITE and _is_broken(value):
                 found.append(f"{policy}/{key} is {float(value)}")
     return found
 
