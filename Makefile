@@ -34,6 +34,7 @@ reference: $(VENV)/.ready-dev  ## rebuild the key table and the reference page f
 bench: $(VENV)/.ready-bench  ## the numbers the README claims
 	@$(BIN)/python benchmarks/overhead.py
 	@$(BIN)/python benchmarks/startup.py
+	@$(BIN)/python benchmarks/off_policy.py
 	@$(BIN)/python benchmarks/speed.py --equal
 	@$(BIN)/python benchmarks/speed.py $(ARGS)
 
