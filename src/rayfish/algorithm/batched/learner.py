@@ -12,14 +12,8 @@ import torch
 import torch.distributed as dist
 from ray.rllib.algorithms.ppo.torch.ppo_torch_learner import PPOTorchLearner
 from ray.rllib.core.learner.training_data import TrainingData
-from ray.rllib.utils.metrics import (
-    ALL_MODULES,
-    NUM_ENV_STEPS_TRAINED,
-    NUM_ENV_STEPS_TRAINED_LIFETIME,
-    NUM_MODULE_STEPS_TRAINED,
-    NUM_MODULE_STEPS_TRAINED_LIFETIME,
-)
 
+from rayfish.algorithm.batched.figures import count_trained
 from rayfish.algorithm.batched.ppo import PPO, Settings
 from rayfish.algorithm.batched.rollout import Rollout
 from rayfish.envs import pulse
@@ -68,7 +62,8 @@ class BatchedPPOLearner(PPOTorchLearner):
             parts = self._loop(policy).update(rollouts, settings, tick=pulse.alive)
         values = torch.stack(list(parts.values())).tolist()
         self.metrics.log_dict(dict(zip(parts, values, strict=True)), key=policy, window=1)
-        self._count(policy, sum(len(rollout) for rollout in rollouts), num_epochs)
+        steps = sum(len(rollout) for rollout in rollouts)
+        count_trained(self.metrics, policy, steps * num_epochs, steps)
         self.after_gradient_based_update(timesteps=timesteps or {})
         return self.metrics.reduce()
 
@@ -107,21 +102,6 @@ class BatchedPPOLearner(PPOTorchLearner):
             grad_clip=config.grad_clip,
             grad_clip_by=config.grad_clip_by,
         )
-
-    def _count(self, policy: str, steps: int, epochs: int) -> None:
-        trained = steps * epochs
-        for key, value in (
-            ((policy, NUM_MODULE_STEPS_TRAINED), trained),
-            ((ALL_MODULES, NUM_MODULE_STEPS_TRAINED), trained),
-            ((ALL_MODULES, NUM_ENV_STEPS_TRAINED), steps),
-        ):
-            self.metrics.log_value(key, value, reduce="sum")
-        for key, value in (
-            ((policy, NUM_MODULE_STEPS_TRAINED_LIFETIME), trained),
-            ((ALL_MODULES, NUM_MODULE_STEPS_TRAINED_LIFETIME), trained),
-            ((ALL_MODULES, NUM_ENV_STEPS_TRAINED_LIFETIME), steps),
-        ):
-            self.metrics.log_value(key, value, reduce="lifetime_sum")
 
 
 def _average(gradient: torch.Tensor) -> None:

@@ -14,20 +14,16 @@ from ray.rllib.algorithms.dqn.torch.dqn_torch_learner import DQNTorchLearner
 from ray.rllib.algorithms.sac.torch.sac_torch_learner import SACTorchLearner
 from ray.rllib.core.learner.torch.torch_learner import TorchLearner
 from ray.rllib.utils.metrics import (
-    ALL_MODULES,
     LAST_TARGET_UPDATE_TS,
     MODULE_TRAIN_BATCH_SIZE_MEAN,
     NUM_ENV_STEPS_SAMPLED_LIFETIME,
-    NUM_ENV_STEPS_TRAINED,
-    NUM_ENV_STEPS_TRAINED_LIFETIME,
-    NUM_MODULE_STEPS_TRAINED,
-    NUM_MODULE_STEPS_TRAINED_LIFETIME,
     NUM_TARGET_UPDATES,
     WEIGHTS_SEQ_NO,
 )
 from torch import Tensor
 
 from rayfish.algorithm.batched.dqn import DQN, DQNSettings, QParts
+from rayfish.algorithm.batched.figures import count_trained
 from rayfish.algorithm.batched.replay import Batch
 from rayfish.algorithm.batched.sac import SAC, Pair, SACSettings
 from rayfish.envs import pulse
@@ -88,18 +84,7 @@ class _Series:
         metrics.log_dict(dict(zip(parts, values, strict=True)), key=policy, window=1)
         metrics.log_value((policy, WEIGHTS_SEQ_NO), self._weights_seq_no, window=1)
         metrics.log_value((policy, MODULE_TRAIN_BATCH_SIZE_MEAN), self._rows / self._updates, reduce="mean")
-        for key in (
-            (policy, NUM_MODULE_STEPS_TRAINED),
-            (ALL_MODULES, NUM_MODULE_STEPS_TRAINED),
-            (ALL_MODULES, NUM_ENV_STEPS_TRAINED),
-        ):
-            metrics.log_value(key, self._rows, reduce="sum")
-        for key in (
-            (policy, NUM_MODULE_STEPS_TRAINED_LIFETIME),
-            (ALL_MODULES, NUM_MODULE_STEPS_TRAINED_LIFETIME),
-            (ALL_MODULES, NUM_ENV_STEPS_TRAINED_LIFETIME),
-        ):
-            metrics.log_value(key, self._rows, reduce="lifetime_sum")
+        count_trained(metrics, policy, self._rows, self._rows)
         if self._target_updates:
             metrics.log_value((policy, NUM_TARGET_UPDATES), self._target_updates, reduce="lifetime_sum")
             last = self.last_update_ts_by_mid[policy]

@@ -252,10 +252,6 @@ class BatchedEnvRunner(SingleAgentEnvRunner):
         self.vector.set_state(state["vector"])
         self._sampler.restore(state["obs"], state["state"])
 
-    def begin_anew(self) -> None:
-        """Drop what is under way; the next sample begins new episodes."""
-        self._needs_initial_reset = True
-
     def _env_state(self, way: str) -> dict[str, Any] | None:
         inner = self.env.unwrapped
         if hasattr(inner, "envs"):
