@@ -195,7 +195,7 @@ def _envs(*counts: int) -> tuple[Choice, ...]:
 
 
 _STOCK_ENVS = tuple(Choice(envs=count, vectorize="sync") for count in (16, 64, 128))
-_NATIVE_ENVS = tuple(Choice(envs=count, vectorize="vector_entry_point") for count in (64, 256))
+_NATIVE_ENVS = tuple(Choice(envs=count, vectorize="vector_entry_point") for count in (64, 128, 256))
 _PPO = tuple(name for name, task in TASKS.items() if task.algo == "PPO")
 
 PEERS = {

@@ -5,7 +5,8 @@
 Takes nothing; gives steady env steps per second of both. 64x64 tanh, separate networks, batch 8192, minibatch
 512, 4 epochs. First RLlib's best env count and vectorisation are found, and Rayfish's env count; then the
 best of each take turns in this one process, one iteration each, so that the machine's noise hits all alike.
-Medians over the rounds. Takes about 3 minutes.
+Two more take their turns beside them: Rayfish's CartPole preset as it is shipped, and RLlib's PPO with nothing
+set but the environment. Medians over the rounds. Takes about 4 minutes.
 """
 
 from __future__ import annotations
@@ -34,6 +35,7 @@ STOCK = [("sync", n) for n in (1, 8, 16, 32, 64, 128, 256)]
 STOCK += [("vector_entry_point", n) for n in (8, 16, 32, 64, 128, 256)]
 FISH = (64, 128, 256, 512)
 WARM_UP, TRIES, ROUNDS = 2, 3, 25
+DEFAULTS = "own defaults"
 RESULT = Path(__file__).resolve().parent.parent / "results" / "speed-equal.json"
 Step = Callable[[], int]
 
@@ -73,6 +75,21 @@ def fish(open_: ExitStack, runner: str, envs: int) -> Step:
             "debugging.seed=1",
         )
     )
+    return lambda: int(trainer.step()["run/env_steps"])
+
+
+def stock_defaults(open_: ExitStack) -> Step:
+    """RLlib's PPO as it comes: its own batch, network and two remote runners."""
+    from ray.rllib.algorithms.ppo import PPOConfig
+
+    algorithm = PPOConfig().environment("CartPole-v1").debugging(seed=1, log_level="ERROR").build_algo()
+    open_.callback(algorithm.stop)
+    return lambda: int(algorithm.train()["num_env_steps_sampled_lifetime"])
+
+
+def fish_defaults(open_: ExitStack) -> Step:
+    """Rayfish's CartPole preset as it comes."""
+    trainer = open_.enter_context(rayfish.Trainer("cartpole", "debugging.seed=1"))
     return lambda: int(trainer.step()["run/env_steps"])
 
 
@@ -148,6 +165,8 @@ def in_turns(variants: list[tuple[str, str, int]]) -> list[dict[str, Any]]:
     """The best of each kind, one iteration each, round after round."""
     with ExitStack() as open_:
         timed = {key: Timed((stock if key[0] == "stock" else fish)(open_, *key[1:])) for key in variants}
+        timed["rayfish", DEFAULTS, 256] = Timed(fish_defaults(open_))
+        timed["stock", DEFAULTS, 1] = Timed(stock_defaults(open_))
         for _ in range(WARM_UP + ROUNDS):
             for one in timed.values():
                 one.iterate()
@@ -159,6 +178,7 @@ def in_turns(variants: list[tuple[str, str, int]]) -> list[dict[str, Any]]:
                 {
                     "variant": f"{title}, {how}, {envs} envs",
                     "who": who,
+                    "defaults": how == DEFAULTS,
                     "steps_per_s": round(speed, 1),
                     "seconds": seconds,
                 }
@@ -168,16 +188,25 @@ def in_turns(variants: list[tuple[str, str, int]]) -> list[dict[str, Any]]:
 
 def write(rows: list[dict[str, Any]], found: dict[tuple[str, str, int], float], runner: str) -> None:
     """Prints the rows and writes the result file."""
-    ours = max(row["steps_per_s"] for row in rows if row["who"] == "rayfish")
-    best = max((row for row in rows if row["who"] == "stock"), key=lambda row: row["steps_per_s"])
+    best = {
+        (who, own): max(
+            (row for row in rows if (row["who"], row["defaults"]) == (who, own)),
+            key=lambda row: row["steps_per_s"],
+        )
+        for who in ("rayfish", "stock")
+        for own in (False, True)
+    }
+    speed = {key: row["steps_per_s"] for key, row in best.items()}
     result = {
         "command": "python benchmarks/speed.py --equal",
         "what": f"64x64 tanh, separate networks, batch {BATCH}, minibatch {MINIBATCH}, {EPOCHS} epochs; "
         f"median of {ROUNDS} iterations in turns, in one process.",
         "runner": runner,
         "rows": rows,
-        "best_stock": best["variant"],
-        "ratio": round(ours / best["steps_per_s"], 2),
+        "best_stock": best["stock", False]["variant"],
+        "ratio": round(speed["rayfish", False] / speed["stock", False], 2),
+        "preset_over_equal_stock": round(speed["rayfish", True] / speed["stock", False], 2),
+        "preset_over_stock_defaults": round(speed["rayfish", True] / speed["stock", True], 2),
         "search": [
             {"who": key[0], "how": key[1], "envs": key[2], "steps_per_s": round(speed, 1)}
             for key, speed in found.items()
@@ -186,7 +215,9 @@ def write(rows: list[dict[str, Any]], found: dict[tuple[str, str, int], float], 
     RESULT.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
     for row in rows:
         print(f"{row['variant']:44} {row['steps_per_s']:>10,.0f} steps/s")
-    print(f"ratio {result['ratio']}")
+    print(f"at equal settings {result['ratio']} times as fast")
+    print(f"the preset against that stock row: {result['preset_over_equal_stock']} times")
+    print(f"the preset against RLlib's own defaults: {result['preset_over_stock_defaults']} times")
 
 
 if __name__ == "__main__":

@@ -52,6 +52,7 @@ def restore(run: Run) -> int:
     """Back to the last checkpoint of an earlier session; gives the iteration that metrics roll back to."""
     path, damaged = run.checkpoints.newest()
     if path is None:
+        run.checkpoints.drop_after(0)  # the draft of a first checkpoint, say
         run.console.note("this run ended before its first checkpoint: starting it from the beginning")
         return 0
     notes = run.trainer.restore(path)

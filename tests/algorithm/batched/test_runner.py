@@ -111,7 +111,7 @@ def chosen(*words: str):
         (("environment.env=CartPole-v1",), NATIVE),
         (("environment.env=CartPole-v1", "rollouts.gym_env_vectorize_mode=sync"), STACKED),
         (("environment.env=CartPole-v1", "environment.observe_last_action=true"), STACKED),
-        (("environment.env=Pendulum-v1",), STACKED),
+        (("environment.env=Pendulum-v1", "algo.name=IMPALA", "~training.minibatch_size"), STACKED),
         ((f"environment.env={HERE}:Parts",), STACKED),
         ((f"callbacks.callbacks_class={HERE}:Quiet", "environment.env=CartPole-v1"), NATIVE),
         ((f"environment.env={HERE}:Couple",), AGENTS),
@@ -127,7 +127,6 @@ def test_what_fits_is_taken(words, vector):
     ("words", "why"),
     [
         (("algo.name=TQC", "environment.env=Pendulum-v1"), "TQC has RLlib's own way"),
-        (("algo.name=IMPALA", "~training.minibatch_size"), "IMPALA has RLlib's own way"),
         (("rollouts.batch_mode=complete_episodes",), "whole episodes"),
         ((f"callbacks.callbacks_class={HERE}:Watching",), "on_episode_end of Watching"),
         (("rollouts.runner=rllib",), "rollouts.runner=rllib"),
@@ -295,3 +294,20 @@ def test_an_environment_of_tensors_stays_beside_the_policy(ray_session):
             assert metrics["run/env_steps"] == 3 * 512
             assert metrics["rollout/length_mean"] == metrics["rollout/return_mean"]
     assert returns[0] == returns[1]
+
+
+@pytest.mark.parametrize("algo", ["IMPALA", "APPO"])
+def test_remote_runners_fetch_the_weights_that_impala_leaves_for_them(algo):
+    words = ("environment.env=CartPole-v1", "rollouts.num_env_runners=1", "training.model.fcnet_hiddens=[8]")
+    with rayfish.Trainer(None, f"algo.name={algo}", *words) as trainer:
+        first = trainer.foreach_runner(_sum_of_weights)[-1]
+        for _ in range(20):
+            trainer.step()
+            if trainer.foreach_runner(_sum_of_weights)[-1] != first:
+                return
+    pytest.fail("the runner still acts with its first weights")
+
+
+def _sum_of_weights(runner) -> float:
+    assert type(runner).__name__ == "BatchedEnvRunner"
+    return sum(float(value.detach().abs().sum()) for value in runner.module.parameters())

@@ -1,4 +1,4 @@
-"""A rollout as RLlib's episodes, for whoever asks the batched runner for those."""
+"""A rollout as RLlib's episodes, for algorithms whose learner is RLlib's own (IMPALA, APPO)."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ NATIVE, STACKED, PROCESSES, AGENTS = "native", "stacked", "processes", "agents"
 """Ways to step many environments as one: the environment's own vector, one after the other in this
 process, each in a process of its own, and the agents of several environments side by side."""
 
-ALGORITHMS = ("PPO", "DQN", "SAC")
+ALGORITHMS = ("PPO", "APPO", "IMPALA", "DQN", "SAC")
 
 _CONNECTORS = (
     "rollouts.env_runner_cls",
@@ -104,6 +104,8 @@ def _algorithm(experiment: Experiment, info: EnvInfo) -> str:
     name, learners = experiment.get("algo.name"), learners_of(experiment)
     if name not in ALGORITHMS:
         return f"{name} has RLlib's own way of sampling"
+    if name in ("APPO", "IMPALA") and info.kind == "multi":
+        return f"{name} with several agents learns from RLlib's multi-agent episodes"
     if name in ("DQN", "SAC") and learners:
         return f"{name} with learners of their own samples its replay buffer through RLlib"
     runners = max(1, int(experiment.get("rollouts.num_env_runners") or 0))

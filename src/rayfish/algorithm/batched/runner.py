@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import ray
 import torch
 from ray.rllib.callbacks.utils import make_callback
 from ray.rllib.core import DEFAULT_MODULE_ID
@@ -17,6 +18,7 @@ from ray.rllib.env.env_context import EnvContext
 from ray.rllib.env.env_runner import NUM_ENV_STEP_FAILURES_LIFETIME
 from ray.rllib.env.single_agent_env_runner import SingleAgentEnvRunner
 from ray.rllib.utils.metrics import (
+    ENV_RUNNER_STATE_SERVER_PULL_TIMER,
     EPISODE_LEN_MAX,
     EPISODE_LEN_MEAN,
     EPISODE_LEN_MIN,
@@ -174,6 +176,7 @@ class BatchedEnvRunner(SingleAgentEnvRunner):
     ) -> list[Any]:
         """RLlib's own call: episodes to learn from, or (evaluating) their lengths alone."""
         assert self._sampler is not None and self.vector is not None
+        self._pull_state()
         self.metrics.log_value(WEIGHTS_SEQ_NO, self._weights_seq_no, window=1)
         self._needs_initial_reset |= force_reset
         self._actor.explore = self.config.explore if explore is None else explore
@@ -190,6 +193,20 @@ class BatchedEnvRunner(SingleAgentEnvRunner):
                 samples = as_episodes(rollout, spaces, self._weights_seq_no)
         self.sampled(samples)
         return samples
+
+    def _pull_state(self) -> None:
+        """Newer weights from where IMPALA and APPO leave them: their runners fetch, nobody sends."""
+        server = self._env_runner_state_server
+        if server is None:
+            return
+        try:
+            with self.metrics.log_time(ENV_RUNNER_STATE_SERVER_PULL_TIMER):
+                state = ray.get(server.pull_if_newer.remote(self._weights_seq_no))
+        except ray.exceptions.RayError as error:  # it comes back, or the run ends by itself
+            logger.warning("newer weights could not be fetched, sampling goes on with the old: %s", error)
+            return
+        if state is not None:
+            self.set_state(state)
 
     def sampled(self, samples: Sequence[Any]) -> None:
         """A sample is complete: who asked to hear of it, hears of it."""
