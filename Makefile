@@ -60,6 +60,7 @@ $(VENV)/.ready: pyproject.toml constraints.txt | $(VENV)/bin/python
 
 $(VENV)/.ready-dev: $(VENV)/.ready
 	@$(PIP) -e '.[dev]'
+	@$(PIP) pyrothermel 2>/dev/null || echo "no C++ compiler: the tests against the USFS Behave engine will be skipped"
 	@touch $@
 
 $(VENV)/.ready-bench: $(VENV)/.ready-dev

@@ -223,3 +223,20 @@ def _equal_table(equal: dict[str, Any]) -> list[str]:
             f"{equal['preset_over_stock_defaults']:.0f} times those of RLlib's PPO with nothing set."
         ]
     return [*lines, "", " ".join(said), ""]
+
+
+def _search_table(tried: list[dict[str, Any]]) -> list[str]:
+    lines = ["## Search for each peer's threads and env count", ""]
+    lines += [
+        "| task | peer | tried | seed | steps/s | training s to the goal |",
+        "|---|---|---|---|---|---|",
+    ]
+    for line in tried:
+        seconds = (
+            f"{line['train_s']:.1f}" if line["reached"] else ("" if line["only_steps"] else "not reached")
+        )
+        lines.append(
+            f"| {line['task']} | {line['peer']} | {Choice(**line['choice'])} | {line['seed']} | "
+            f"{line['steady_steps_per_s']:,.0f} | {seconds} |"
+        )
+    return [*lines, ""]

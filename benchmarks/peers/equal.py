@@ -5,8 +5,8 @@
 Takes nothing; gives steady env steps per second of both. 64x64 tanh, separate networks, batch 8192, minibatch
 512, 4 epochs. First RLlib's best env count and vectorisation are found, and Rayfish's env count; then the
 best of each take turns in this one process, one iteration each, so that the machine's noise hits all alike.
-Two more take their turns beside them: Rayfish's CartPole preset as it is shipped, and RLlib's PPO with nothing
-set but the environment. Medians over the rounds. Takes about 4 minutes.
+Two more take turns beside them: Rayfish's CartPole preset as it is shipped, and RLlib's PPO with nothing set
+but the environment. Medians over the rounds. Takes about 4 minutes.
 """
 
 from __future__ import annotations

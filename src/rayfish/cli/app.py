@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from rayfish import __version__
-from rayfish.cli import config, doctor, env, evaluate, rollout, runs, train
+from rayfish.cli import config, doctor, env, evaluate, rollout, runs, train, view
 
 SUMMARY = "From a simulator and one experiment file to a trained, measured, reproducible agent, on Ray."
 
@@ -24,6 +24,7 @@ app = typer.Typer(
 app.command(no_args_is_help=False)(train.train)
 app.command()(evaluate.evaluate)
 app.command()(rollout.rollout)
+app.command()(view.view)
 app.add_typer(config.app, name="config")
 app.add_typer(env.app, name="env")
 app.add_typer(runs.app, name="runs")

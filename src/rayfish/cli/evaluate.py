@@ -1,11 +1,11 @@
-"""`rayfish evaluate`: how good a run or checkpoint is, with its interval."""
+"""`rayfish evaluate`: how good a run, checkpoint or baseline is, with its interval."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -33,6 +33,21 @@ Env = Annotated[str | None, typer.Option("--env", help="Another environment than
 Out = Annotated[
     str | None, typer.Option(metavar="FILE.json", help="File to write, in place of the run's evaluations/.")
 ]
+Scored = Annotated[
+    str,
+    typer.Argument(
+        metavar="RUN|CHECKPOINT",
+        help="A run (path, name, id, [bold]last[/bold]), a checkpoint, or [bold]baseline:NAME[/bold] "
+        "with an experiment after it.",
+    ),
+]
+Baselines = Annotated[
+    str | None,
+    typer.Option(
+        metavar="[NAMES]",
+        help="Let baselines of the environment play the same episodes: all, or encircle,random.",
+    ),
+]
 SaveInfo = Annotated[
     bool,
     typer.Option(
@@ -42,13 +57,14 @@ SaveInfo = Annotated[
 
 
 def evaluate(
-    target: Target,
+    target: Scored,
     words: Words = None,
     episodes: Episodes = None,
     steps: Steps = None,
     seed: Seed = 0,
     explore: Explore = False,
     env: Env = None,
+    baselines: Baselines = None,
     out: Out = None,
     run: old_flags.Algo = None,
     config: old_flags.Config = None,
@@ -65,10 +81,16 @@ def evaluate(
     """Play episodes with a trained policy: mean return with a 95 % bootstrap interval.
 
     [bold]rayfish evaluate last --episodes 20[/bold]
+
+    [bold]rayfish evaluate last --baselines[/bold] lets the baselines that come with the environment play the
+    same episodes, and says whether the agent is better. [bold]rayfish evaluate baseline:random
+    wildfire[/bold] plays one of them without any run.
     """
+    from rayfish.run.baselines import PREFIX, split
     from rayfish.run.evaluate import evaluate as play
 
-    checkpoint = checkpoint_to_play(target, run, episodes, steps)
+    alone = target.startswith(PREFIX)
+    checkpoint = target if alone else checkpoint_to_play(target, run, episodes, steps)
     old = old_flags.OldFlags.read(
         config=config,
         num_workers=num_workers,
@@ -88,9 +110,19 @@ def evaluate(
             seed=seed,
             explore=explore or bool(old.explore),
             out=file,
+            baselines=() if baselines is None else split(baselines),
             progress=progress,
         )
     _show(found)
+
+
+def with_baselines(words: Sequence[str]) -> list[str]:
+    """`--baselines` without names means all of them; options of the parser cannot go without a value."""
+    found: list[str] = []
+    for word, following in zip(words, [*words[1:], "-"], strict=True):
+        bare = word == "--baselines" and (following.startswith("-") or "=" in following)
+        found.append("--baselines=all" if bare else word)
+    return found
 
 
 def checkpoint_to_play(target: str, run: str | None, episodes: int | None, steps: int | None) -> Path:
@@ -150,6 +182,84 @@ def _show(found: Evaluation) -> None:
     )
     for policy, value in found.policy_returns.items():
         console.print(f"  {policy}: {value:.2f} mean return")
-    console.print(
-        f"[dim]checkpoint[/dim] {found.checkpoint}\n[dim]written to[/dim] {found.file}", soft_wrap=True
-    )
+    if found.figures:
+        console.print()
+        console.print(_table(found))
+    if found.baselines:
+        console.print(
+            f"\n{found.compared_by} of {_player(found)} less that of each baseline, episode by episode"
+        )
+        console.print(_differences(found))
+    if found.figures:
+        console.print()
+    console.print(f"[dim]checkpoint[/dim] {found.checkpoint}", soft_wrap=True)
+    if found.file:
+        console.print(f"[dim]written to[/dim] {found.file}", soft_wrap=True)
+
+
+def _table(found: Evaluation) -> Any:
+    """Every policy with its means, and the ends of their intervals below them: narrow enough for 80 signs."""
+    from rich.table import Table
+
+    player = _player(found)
+    policies = {player: found.statistics} | {name: one.statistics for name, one in found.baselines.items()}
+    table = Table(box=None, pad_edge=False, padding=(0, 1))
+    table.add_column("")
+    columns: list[list[str]] = []
+    for name in ["return", *found.shown]:
+        table.add_column(name, justify="right")
+        of = [statistics.get(name) for statistics in policies.values()]
+        places = _places([one["mean"] for one in of if one is not None])
+        columns.append([_cell(one, places) for one in of])
+    for policy, *cells in zip(policies, *columns, strict=True):
+        title = f"[bold]{policy}[/bold]" if policy == player else policy
+        table.add_row(f"{title}\n[dim]  95 % from\n  to[/dim]", *cells)
+    return table
+
+
+def _cell(of: Mapping[str, float] | None, places: int) -> str:
+    if of is None:
+        return "-"
+    mean, low, high = (_short(of[key], places) for key in ("mean", "ci_low", "ci_high"))
+    return f"[bold]{mean}[/bold]\n[dim]{low}\n{high}[/dim]"
+
+
+def _differences(found: Evaluation) -> Any:
+    """The player less each baseline in what matters most, and whether that is more than chance."""
+    from rich.table import Table
+
+    name = found.compared_by
+    compared = {key: one for key, one in found.baselines.items() if name in one.differences}
+    places = _places([one.differences[name]["mean"] for one in compared.values()])
+    table = Table(box=None, pad_edge=False, padding=(0, 1))
+    table.add_column("")
+    table.add_column("difference", justify="right")
+    table.add_column("95 % interval", justify="right")
+    table.add_column("")
+    for baseline, one in compared.items():
+        apart = one.differences[name]
+        mark, style = "no clear difference", "yellow"
+        if one.significant[name]:
+            mark, style = ("more", "green") if apart["mean"] > 0 else ("less", "red")
+            mark = f"significantly {mark}"
+        interval = f"{_short(apart['ci_low'], places)} to {_short(apart['ci_high'], places)}"
+        mean = _short(apart["mean"], places)
+        mean = mean if mean.startswith("-") else f"+{mean}"
+        table.add_row(baseline, f"[bold]{mean}[/bold]", interval, f"[{style}]{mark}[/{style}]")
+    return table
+
+
+def _player(found: Evaluation) -> str:
+    """What the evaluated policy is called in a table."""
+    prefix, colon, name = found.checkpoint.partition(":")
+    return name if colon and prefix == "baseline" else "agent"
+
+
+def _places(values: Sequence[float]) -> int:
+    """How many decimals the numbers of a column have."""
+    return 3 if max((abs(value) for value in values), default=0.0) < 10 else 1
+
+
+def _short(value: float, places: int) -> str:
+    rounded = round(value, places) + 0.0  # no minus before a zero
+    return f"{rounded:,.{places}f}"

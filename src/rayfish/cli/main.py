@@ -16,7 +16,8 @@ from rayfish.errors import RayfishError
 
 _HYDRA_FLAGS = ("-cn", "--config-name", "-cd", "--config-dir", "-m", "--multirun")
 _MODES = {"train": "train"}
-_LATER = {"tune": "rayfish tune", "view": "rayfish view"}
+_LATER = {"tune": "rayfish tune"}
+_OF_RUNS = {"view": "rayfish view last"}
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -46,6 +47,7 @@ def _run(words: list[str]) -> int:
 
     from rayfish.cli import old_train
     from rayfish.cli.app import app
+    from rayfish.cli.evaluate import with_baselines
     from rayfish.cli.usage import ClickException, as_error
 
     try:
@@ -53,6 +55,8 @@ def _run(words: list[str]) -> int:
         if words[:1] == ["train"]:
             rest, old = old_train.take(words[1:])
             words = ["train", *rest]
+        elif words[:1] == ["evaluate"]:
+            words = with_baselines(words)
         return int(app(args=words, prog_name="rayfish", standalone_mode=False, obj=old) or 0)
     except RayfishError as error:
         if os.environ.get("RAYFISH_DEBUG"):
@@ -145,13 +149,15 @@ def _with_verb(words: list[str]) -> list[str]:
     mode = modes[-1] if modes else "train"
     if mode in _LATER:
         raise SystemExit(_unknown_mode(mode, f"{_LATER[mode]} is not in this version"))
+    if mode in _OF_RUNS:
+        raise SystemExit(_unknown_mode(mode, "it looks at a run that is trained already", _OF_RUNS[mode]))
     if mode not in _MODES:
         raise SystemExit(_unknown_mode(mode, "no such mode"))
     return [_MODES[mode], *words]
 
 
-def _unknown_mode(mode: str, why: str) -> int:
-    show(RayfishError(f"cli.mode={mode}: {why}", "cli.mode=train"))
+def _unknown_mode(mode: str, why: str, instead: str = "cli.mode=train") -> int:
+    show(RayfishError(f"cli.mode={mode}: {why}", instead))
     return 2
 
 

@@ -21,6 +21,7 @@ ENTRY_POINT_GROUP = "rayfish.envs"
 # What registers ids only after it has been imported (Gymnasium 1.0 dropped the plug-in mechanism):
 # start of the id, module to import, what to pip install.
 PROVIDERS: tuple[tuple[str, str, str], ...] = (
+    ("rayfish/", "rayfish.envs.wildfire", "rayfish"),
     ("ALE/", "ale_py", "'rayfish[atari]'"),
     ("MiniGrid-", "minigrid", "minigrid"),
     ("BabyAI-", "minigrid", "minigrid"),

@@ -1,0 +1,80 @@
+"""`rayfish view`: a moving picture of what a trained policy does."""
+
+from __future__ import annotations
+
+from contextlib import nullcontext
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from rayfish.cli.evaluate import Env, Explore, Target
+
+if TYPE_CHECKING:
+    from rayfish.run.view import View
+
+Words = Annotated[
+    list[str] | None,
+    typer.Argument(metavar="[KEY=VALUE]...", help="Settings changed for the view, env_config say."),
+]
+Episodes = Annotated[int, typer.Option(min=1, help="Episodes to show, one after the other.")]
+Seed = Annotated[int, typer.Option(help="Another episode: number i is reset with seed + i.")]
+Out = Annotated[
+    str | None,
+    typer.Option(metavar="FILE.gif", help="File to write, in place of view.gif in the run's folder."),
+]
+Fps = Annotated[float, typer.Option(help="Pictures per second, up to 50.")]
+
+
+def view(
+    target: Target,
+    words: Words = None,
+    episodes: Episodes = 1,
+    seed: Seed = 0,
+    out: Out = None,
+    fps: Fps = 12,
+    explore: Explore = False,
+    env: Env = None,
+) -> None:
+    """Draw an episode of a trained policy: writes a GIF, view.gif in the run's folder.
+
+    [bold]rayfish view last[/bold]
+
+    It is the same evaluation episode every time, the first that [bold]rayfish evaluate[/bold] plays, unless
+    --seed asks for another. No window is opened; any environment that renders rgb_array can be drawn.
+    """
+    from rich.console import Console
+
+    from rayfish.run.view import view as draw
+
+    overrides = [*(words or []), *([f"environment.env={env}"] if env else [])]
+    console = Console(stderr=True)
+    with console.status("drawing") if console.is_terminal else nullcontext():
+        found = draw(target, *overrides, episodes=episodes, seed=seed, explore=explore, out=out, fps=fps)
+    _show(found, fps)
+
+
+def _show(found: View, fps: float) -> None:
+    from rich.console import Console
+
+    from rayfish.metrics.text import counted, number, size
+
+    out = Console(highlight=False)
+    lines = zip(found.returns, found.lengths, found.figures, strict=True)
+    for index, (total, length, figures) in enumerate(lines):
+        out.print(
+            f"[bold]{number(total)}[/bold] return, {counted(length, 'step')}, {found.env}, "
+            f"seed {found.seed + index}"
+        )
+        if figures:
+            width = max(map(len, figures))
+            for name, value in figures.items():
+                out.print(f"  [dim]{name:<{width}}[/dim]  {number(value)}")
+    kept = max(found.every)
+    every = "" if kept == 1 else f", one at every {kept} steps"
+    shown = f"{counted(found.frames, 'picture')}{every}, {found.frames / fps:.0f} s, "
+    out.print(
+        f"[dim]checkpoint[/dim] {found.checkpoint}\n"
+        f"[dim]written to[/dim] {found.file} ({shown}{size(Path(found.file).stat().st_size)})",
+        soft_wrap=True,
+    )

@@ -1,0 +1,99 @@
+"""Several agents with a mind each: a PettingZoo parallel environment."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+from pettingzoo import ParallelEnv
+
+from rayfish.envs.wildfire import observe, options
+from rayfish.envs.wildfire.act import Decoder
+from rayfish.envs.wildfire.env import METRICS, action_space_of
+from rayfish.envs.wildfire.episodes import Episodes
+from rayfish.envs.wildfire.pictures import Pictures
+from rayfish.errors import EnvironmentFault
+
+
+class WildfireParallel(ParallelEnv):
+    """A wildfire with the agents `agent_0`, `agent_1`, ...: each sees what is around it and knows who it is;
+    all get the reward of the team.
+
+    :param num_agents: how many
+    :param render_mode: `rgb_array` or None
+    :param given: see `rayfish.envs.wildfire.options.Options`; observations are local
+    """
+
+    metadata = {"name": "wildfire_v0", "render_modes": ["rgb_array"], "render_fps": 12}  # noqa: RUF012
+
+    def __init__(self, num_agents: int = 4, render_mode: str | None = None, **given: Any) -> None:
+        if given.get("observation", "local") != "local":
+            raise EnvironmentFault(
+                f"observation={given['observation']!r} is the same for all agents",
+                "leave observation=local, in which each agent sees its surroundings and its own number",
+            )
+        self.render_mode = render_mode
+        self.options = options.read({**given, "num_agents": num_agents})
+        self.episodes = Episodes(self.options, 1)
+        self._decode = Decoder(self.options)
+        self._alone = options.read({**given, "num_agents": 1})
+        self._pictures = None if render_mode is None else Pictures(1)
+        self.possible_agents = [f"agent_{index}" for index in range(num_agents)]
+        self.agents: list[str] = []
+
+    @functools.cache  # noqa: B019  (PettingZoo wants the same object every time)
+    def observation_space(self, agent: str) -> gym.Space[Any]:
+        """What one agent sees."""
+        return gym.spaces.Box(-1.0, 1.0, (observe.size_of(self.options),), np.float32)
+
+    @functools.cache  # noqa: B019
+    def action_space(self, agent: str) -> gym.Space[Any]:
+        """What one agent can do."""
+        return action_space_of(self._alone)
+
+    def reset(
+        self, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[dict[str, np.ndarray], dict[str, dict[str, Any]]]:
+        """Begin an episode."""
+        self.episodes.begin(np.arange(1), [seed])
+        self.agents = list(self.possible_agents)
+        return self._seen(), {agent: {} for agent in self.agents}
+
+    def step(
+        self, actions: dict[str, Any]
+    ) -> tuple[
+        dict[str, np.ndarray], dict[str, float], dict[str, bool], dict[str, bool], dict[str, dict[str, Any]]
+    ]:
+        """One step of all agents; the figures of an episode are in the first agent's last info."""
+        chosen = np.stack([np.asarray(actions[agent]) for agent in self.possible_agents])
+        result, rewards = self.episodes.step(*self._decode(chosen[None]))
+        if self._pictures is not None:
+            self._pictures.note(self.episodes)
+        ended, cut = bool(result.ended[0]), bool(result.truncated[0])
+        everyone = self.agents
+        infos: dict[str, dict[str, Any]] = {agent: {} for agent in everyone}
+        seen = self._seen()
+        if ended or cut:
+            figures = self.episodes.metrics(np.arange(1))
+            infos[everyone[0]][METRICS] = {name: float(values[0]) for name, values in figures.items()}
+            self.agents = []
+        return (
+            seen,
+            dict.fromkeys(everyone, float(rewards[0])),
+            dict.fromkeys(everyone, ended),
+            dict.fromkeys(everyone, cut),
+            infos,
+        )
+
+    def render(self) -> np.ndarray | None:
+        """A picture of the fire."""
+        return None if self._pictures is None else self._pictures.frame(self.episodes, 0)
+
+    def close(self) -> None:
+        """Nothing is held open."""
+
+    def _seen(self) -> dict[str, np.ndarray]:
+        rows = self.episodes.look()[0]
+        return {agent: rows[index].copy() for index, agent in enumerate(self.possible_agents)}

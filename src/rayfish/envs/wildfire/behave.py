@@ -1,0 +1,243 @@
+"""Fires by the physics `behave`: tables of rates made from landscapes, and the state of every fire."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from rayfish.envs.wildfire import embers, lines, spread, tables
+from rayfish.envs.wildfire.codes import BURNED, BURNING, FIRELINE, MPH, NAMES, UNBURNED
+from rayfish.envs.wildfire.layers import Landscape
+from rayfish.envs.wildfire.settings import Settings
+from rayfish.envs.wildfire.tables import Heads, Table
+
+NEVER = spread.NEVER // spread.TICKS // tables.MAX_SUBSTEPS  # updates that the clock can count
+
+
+class Behave:
+    """N fires on maps of one shape.
+
+    :param settings: of the simulator
+    :param number: N
+    """
+
+    def __init__(self, settings: Settings, number: int) -> None:
+        self.settings = settings
+        self.shape = settings.area.screen_size
+        self.cell_ft = settings.area.pixel_scale
+        self.minutes = settings.simulation.update_rate
+        self.fires = spread.new_fires(number, self.shape[0] * self.shape[1])
+        self.stride = 1 if settings.fire.diagonal_spread else 2
+        self._of = np.zeros(number, np.int64)  # which landscape a fire burns on
+        self._segment = np.zeros(number, np.int64)  # which part of the wind's series it is in
+        self._tables: list[list[Table]] = []
+        self._starts: np.ndarray = np.zeros(1)
+        self._costs = np.zeros((0, 0, 8), np.int32)
+        self._substeps = np.ones(0, np.int64)
+        self._wind = np.zeros((0, 0, 2), np.float32)
+        self._seeds = np.zeros(number, np.uint64)
+        held = settings.mitigation.holding_ft
+        self._held_ft = np.array([held.get(name, 0.0) for name in NAMES])
+
+    def set_landscapes(self, landscapes: list[Landscape], of: np.ndarray) -> None:
+        """Makes the tables of all landscapes; `of` says which one each fire burns on."""
+        self._of = np.asarray(of, np.int64)
+        self._starts = _starts(landscapes[0])
+        self._tables = [self._tabulate(landscape) for landscape in landscapes]
+        flat = [table for parts in self._tables for table in parts]
+        self._costs = np.stack([table.costs for table in flat])
+        self._substeps = np.array([table.substeps for table in flat], np.int64)
+        self._tables = [[replace(table, costs=_NONE) for table in parts] for parts in self._tables]
+        self._wind = np.stack([self._mph(landscape, part) for landscape, part in self._parts(landscapes)])
+
+    def set_landscape(self, place: int, landscape: Landscape) -> None:
+        """Another landscape in the place of one."""
+        parts = len(self._starts)
+        made = self._tabulate(landscape)
+        self._tables[place] = [replace(table, costs=_NONE) for table in made]
+        for part, table in enumerate(made):
+            self._costs[place * parts + part] = table.costs
+            self._substeps[place * parts + part] = table.substeps
+            self._wind[place * parts + part] = self._mph(landscape, part)
+
+    def look_again(self, fire: int) -> None:
+        """What burns makes its offers anew: the ground or the wind has changed."""
+        self._change_wind(fire, int(self._segment[fire]))
+
+    def begin(self, fire: int, cells: np.ndarray, seed: int) -> None:
+        """A map without fire, then the first burning cells."""
+        self._segment[fire] = 0
+        self._seeds[fire] = seed
+        costs = self._costs[self._table_of()[fire]]
+        spread.start(self.fires, fire, cells, costs, self.shape[1], self.stride)
+
+    def run(self, chosen: np.ndarray, updates: int) -> None:
+        """So many updates of the chosen fires; a change of the wind falls between two of them."""
+        limit, left = self.limits(), updates
+        while left > 0:
+            chosen = chosen[self.active[chosen]]
+            if not len(chosen):
+                return
+            part = min(left, self._until_change(chosen))
+            self._run(chosen, part, limit)
+            left -= part
+
+    def ignition_updates(self, fires: np.ndarray) -> np.ndarray:
+        """[K, C] the update in which each cell of the given fires ignited; the largest int32 elsewhere."""
+        ticks = spread.TICKS * self._substeps[self._table_of()[fires]][:, None]
+        updates = -(-self.fires.arrival[fires].astype(np.int64) // ticks)
+        burned = (self.fires.fire_map[fires] == BURNING) | (self.fires.fire_map[fires] == BURNED)
+        return np.where(burned, updates, np.iinfo(np.int32).max).astype(np.int32)
+
+    def place(self, fires: np.ndarray, cells: np.ndarray, codes: np.ndarray) -> np.ndarray:
+        """Lines on unburned cells (and over other lines); gives where one was placed."""
+        before = self.fires.fire_map[fires, cells]
+        fits = (before == UNBURNED) | (before >= FIRELINE)
+        held = self._holds(fires[fits], cells[fits], codes[fits])
+        lines.place(
+            self.fires, fires[fits], cells[fits], codes[fits].astype(np.uint8), held,
+            self._costs, self._table_of(), self.shape[1], self.stride,
+        )  # fmt: skip
+        return fits
+
+    def heads(self, fire: int, landscape: Landscape) -> Heads:
+        """The head fires of a landscape in the wind that a fire has now."""
+        return self._heads(landscape, int(self._segment[fire]))
+
+    @property
+    def changes(self) -> bool:
+        """Whether the wind changes with time."""
+        return len(self._starts) > 1
+
+    def tables(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Costs [T, C, 8], the table of each fire [N], and the steps per update [T]."""
+        return self._costs, self._table_of(), self._substeps
+
+    def table_bytes(self) -> int:
+        """Memory of all tables."""
+        return self._costs.nbytes + sum(table.heat.nbytes for parts in self._tables for table in parts)
+
+    @property
+    def updates(self) -> np.ndarray:
+        """Updates that each fire has made."""
+        return self.fires.clock[:, spread.NOW] // self._substeps[self._table_of()]
+
+    @property
+    def active(self) -> np.ndarray:
+        """Whether something burns and the time is not over."""
+        burning = self.fires.clock[:, spread.FRINGE] + self.fires.clock[:, spread.COOLING] > 0
+        return burning & (self.updates < self.limits())
+
+    @property
+    def burn_amounts(self) -> np.ndarray:
+        """Feet that fire has come into each cell; all of its side where it has burned."""
+        shares = np.empty(self.fires.fire_map.shape)
+        for fire, table in enumerate(self._table_of()):
+            costs = self._costs[table]
+            spread.crossed_share(self.fires, fire, costs, self.shape[1], self.stride, shares[fire])
+        return shares * self.cell_ft
+
+    def counts(self) -> np.ndarray:
+        """Cells of each code, [N, 6]."""
+        return self.fires.counts.copy()
+
+    def state(self) -> dict[str, Any]:
+        """All that changes while fires burn."""
+        kept = {name: getattr(self.fires, name).copy() for name in _KEPT}
+        return kept | {"segment": self._segment.copy(), "seeds": self._seeds.copy()}
+
+    def set_state(self, state: dict[str, Any]) -> None:
+        """Goes on from `state`."""
+        for name in _KEPT:
+            getattr(self.fires, name)[...] = state[name]
+        self._segment[...], self._seeds[...] = state["segment"], state["seeds"]
+
+    def _run(self, chosen: np.ndarray, updates: int, limit: np.ndarray) -> None:
+        spotting = self.settings.fire.spotting
+        arguments = (self._costs, self._table_of(), self._substeps, self.shape[1], self.stride)
+        duration = self.settings.fire.max_fire_duration
+        if spotting is None or spotting.probability == 0:
+            spread.run(self.fires, chosen, updates, limit, *arguments, duration)
+            return
+        carried = embers.Carried(
+            spotting.probability, spotting.distance_ft / self.cell_ft, np.radians(spotting.spread_degrees)
+        )
+        embers.run(self.fires, chosen, updates, limit, *arguments, duration, self._wind, self._seeds, carried)
+
+    def _until_change(self, chosen: np.ndarray) -> int:
+        """Updates until the wind of one of the chosen fires changes; those at a change get their new wind."""
+        if len(self._starts) == 1:
+            return NEVER
+        now = self.updates[chosen] * self.minutes
+        segment = np.searchsorted(self._starts, now + 1e-9, side="right") - 1
+        for fire, new in zip(chosen, segment, strict=True):
+            if new != self._segment[fire]:
+                self._segment[fire] = new
+                self._change_wind(int(fire), int(new))
+        ends = np.append(self._starts[1:], np.inf)[segment]
+        ahead = np.ceil((ends - now) / self.minutes - 1e-9)
+        return int(min(ahead.min(initial=NEVER), NEVER))
+
+    def _table_of(self) -> np.ndarray:
+        return self._of * len(self._starts) + self._segment
+
+    def limits(self) -> np.ndarray:
+        """The last update of each fire: SimFire's rule, elapsed time may not exceed the runtime."""
+        last = min(NEVER, int(self.settings.simulation.runtime // self.minutes) + 1)
+        return np.full(len(self._of), last, np.int64)
+
+    def _change_wind(self, fire: int, new: int) -> None:
+        first = int(self._of[fire]) * len(self._starts)
+        parts = self._substeps[first]
+        begun = np.ceil(self._starts[: new + 1] / self.minutes - 1e-9).astype(np.int64) * parts
+        since = self._costs[first : first + new + 1]
+        spread.look_again(self.fires, fire, since[new], since, begun, self.shape[1], self.stride)
+
+    def _holds(self, fires: np.ndarray, cells: np.ndarray, codes: np.ndarray) -> np.ndarray:
+        """The rate of spread that each line takes away."""
+        held = np.full(len(cells), spread.HOLDS_ALL, np.int32)
+        if self.settings.mitigation.ros_attenuation:
+            for fire in np.unique(fires):
+                here, table = fires == fire, self._tables[self._of[fire]][self._segment[fire]]
+                feet = self._held_ft[codes[here]]
+                held[here] = table.holds(cells[here], feet, self.cell_ft, self.minutes)
+        return held
+
+    def _tabulate(self, landscape: Landscape) -> list[Table]:
+        made = [
+            tables.tabulate(self._heads(landscape, part), self.cell_ft, self.minutes)
+            for part in range(len(self._starts))
+        ]
+        most = max(table.substeps for table in made)  # one clock for all winds of a landscape
+        return [table if table.substeps == most else table.finer(most) for table in made]
+
+    def _heads(self, landscape: Landscape, part: int) -> Heads:
+        mph = np.moveaxis(self._mph(landscape, part).reshape(*self.shape, 2), -1, 0)
+        return tables.heads(landscape, self.cell_ft, mph, wind_limit=self.settings.wind.limit)
+
+    def _mph(self, landscape: Landscape, part: int) -> np.ndarray:
+        """Midflame wind [C, 2] in one part of the series."""
+        speed, degrees = landscape.wind_speed, landscape.wind_direction
+        if landscape.wind_series is not None:
+            _, mph, towards = (column[part] for column in landscape.wind_series)
+            speed, degrees = np.full(self.shape, mph * MPH), np.full(self.shape, towards)
+        parts = tables.wind_parts(speed, degrees, self.settings.wind.adjustment_factor)
+        return np.moveaxis(parts, 0, -1).reshape(-1, 2)
+
+    def _parts(self, landscapes: list[Landscape]) -> list[tuple[Landscape, int]]:
+        return [(landscape, part) for landscape in landscapes for part in range(len(self._starts))]
+
+
+_NONE = np.zeros((0, 8), np.int32)  # the costs of all tables lie in one array; a table's own are let go
+_KEPT = spread.Fires._fields
+
+
+def _starts(landscape: Landscape) -> np.ndarray:
+    """Minutes at which the parts of the wind's series begin; the first part begins with the fire."""
+    if landscape.wind_series is None:
+        return np.zeros(1)
+    starts = np.array(landscape.wind_series[0], np.float64)
+    starts[0] = 0.0
+    return starts

@@ -1,0 +1,217 @@
+"""A look at what a trained policy does: episodes in its evaluation environment as a moving picture (GIF).
+
+No Ray and no GPU. The episode is a fixed one: number `i` is reset with `seed + i`, as in `rayfish evaluate`.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+
+from rayfish.envs import build as envs
+from rayfish.errors import EnvironmentFault, RayfishError
+from rayfish.run import episodes_table, playing
+from rayfish.run.faults import explained
+from rayfish.run.playing import Game, Moment
+
+MODE = "rgb_array"
+"""The way of rendering that gives pictures."""
+
+FPS = 12
+"""Pictures per second."""
+
+MOST_FRAMES = 360
+"""Pictures of one episode; of a longer one every second is kept, every fourth, and so on."""
+
+
+@dataclass(frozen=True)
+class View:
+    """What was drawn.
+
+    :param file: the GIF
+    :param frames: how many pictures it has
+    :param every: steps from one picture to the next, of each episode
+    :param returns: of each episode; `lengths` in steps
+    :param figures: what the environment reported of each episode
+    """
+
+    file: str
+    checkpoint: str
+    env: str
+    seed: int
+    frames: int
+    every: list[int]
+    returns: list[float]
+    lengths: list[int]
+    figures: list[dict[str, float]]
+
+
+def view(
+    run: str | Path,
+    *overrides: str,
+    episodes: int = 1,
+    seed: int = 0,
+    explore: bool = False,
+    env: Any = None,
+    out: str | Path | None = None,
+    fps: float = FPS,
+) -> View:
+    """Plays episodes with a run's best (else last) checkpoint, or with the checkpoint named, and draws them.
+
+    :param run: a run (path, name, id, `last`) or a checkpoint folder
+    :param overrides: `key=value` changes of the experiment, such as `environment.env_config.wind=3`
+    :param episodes: how many, one after the other
+    :param seed: episode `i` is reset with `seed + i`
+    :param explore: sample actions as in training, in place of the most likely ones
+    :param env: an environment class or creator, for runs that were trained on one given from Python
+    :param out: the file to write, in place of `view.gif` in the run's folder
+    :param fps: pictures per second, up to 50
+    """
+    from rayfish.envs.wildfire.render import save_gif
+
+    if not 0 < fps <= 50:
+        raise RayfishError(
+            f"{fps:g} pictures per second cannot be shown", "choose --fps above 0 and up to 50"
+        )
+    game = playing.prepare(
+        run, overrides, verb="view", episodes=episodes, steps=None, seed=seed, explore=explore, env=env
+    )
+    file = _place(game.checkpoint) if out is None else Path(out).expanduser()
+    if file.suffix.lower() != ".gif":
+        raise RayfishError(f"--out is {file}, but a GIF is written", "name a file that ends in .gif")
+    with explained(game.experiment), playing.opened(game) as world:
+        _require_pictures(game, world)
+        pictures, played = _drawn(game, fps)
+    try:
+        save_gif(file, pictures.frames, fps=fps)
+    except OSError as error:
+        what = f"the GIF cannot be written to {file}: {error.strerror or error}"
+        raise RayfishError(what, "name a file you may write with --out") from error
+    return View(
+        file=str(file),
+        checkpoint=str(game.checkpoint),
+        env=game.env_name,
+        seed=seed,
+        frames=len(pictures.frames),
+        every=pictures.every,
+        returns=[one.total for one in played],
+        lengths=[one.length for one in played],
+        figures=[_figures(one) for one in played],
+    )
+
+
+@dataclass
+class _Pictures:
+    """Draws what is played: a recorder of `rayfish.run.playing`.
+
+    :param pause: how often the last picture of an episode is shown before the next one begins
+    """
+
+    env: Any
+    name: str
+    pause: int
+    frames: list[np.ndarray] = field(default_factory=list)
+    every: list[int] = field(default_factory=list)
+    _own: list[np.ndarray] = field(default_factory=list)
+    _step: int = 0
+    _apart: int = 1
+
+    def begin(self, episode: int, now: Moment) -> None:
+        """An episode begins; the last one stands still for a moment."""
+        if self.frames:
+            self.frames += [self.frames[-1]] * self.pause
+        self._own, self._step, self._apart = [self._picture()], 0, 1
+
+    def step(self, actions: Mapping[Any, Any], now: Moment) -> None:
+        """A picture at every so many steps, and always of the last."""
+        self._step += 1
+        if self._step % self._apart == 0 or now.over:
+            self._own.append(self._picture())
+        if len(self._own) > MOST_FRAMES:
+            last = [] if len(self._own) % 2 else self._own[-1:]
+            self._own = self._own[::2] + (last if now.over else [])
+            self._apart *= 2
+
+    def end(self) -> None:
+        """The episode is over."""
+        self.frames += self._own
+        self.every.append(self._apart)
+
+    def _picture(self) -> np.ndarray:
+        try:
+            found: Any = self.env.render()
+        except (gym.error.DependencyNotInstalled, ImportError) as error:
+            raise _needs(self.name, error) from error
+        found = found[-1] if isinstance(found, list) and found else found
+        if not isinstance(found, np.ndarray) or found.ndim != 3 or found.shape[2] not in (3, 4):
+            kind = "nothing" if found is None else f"a {type(found).__name__}"
+            raise EnvironmentFault(
+                f"{self.name}: render() gave {kind}, not a picture",
+                "return an array of numbers 0 to 255, [height, width, 3], when render_mode is rgb_array",
+            )
+        return np.array(found[:, :, :3], np.uint8)
+
+
+def _drawn(game: Game, fps: float) -> tuple[_Pictures, list[playing.Played]]:
+    for name, value in _QUIET.items():
+        os.environ.setdefault(name, value)
+    experiment = game.experiment
+    spec = envs.from_experiment(experiment, evaluation=True)
+    config = envs.env_config_of(experiment, evaluation=True)
+    try:
+        env = envs.make(spec, config, render_mode=MODE)
+    except (gym.error.DependencyNotInstalled, ImportError) as error:
+        raise _needs(spec.name, error) from error
+    try:
+        pictures = _Pictures(env, game.env_name, pause=round(fps))
+        return pictures, list(playing.play(game, env, pictures))
+    finally:
+        env.close()
+
+
+def _require_pictures(game: Game, world: Any) -> None:
+    modes = [str(mode) for mode in (getattr(world, "metadata", None) or {}).get("render_modes") or ()]
+    if MODE not in modes:
+        has = f"it has only {', '.join(modes)}" if modes else "it does not render at all"
+        raise EnvironmentFault(
+            f"{game.env_name} has no render mode {MODE}, which draws pictures: {has}",
+            f'add "{MODE}" to its metadata["render_modes"], and let render() return an array then',
+        )
+
+
+def _needs(name: str, error: Exception) -> EnvironmentFault:
+    """A package for drawing is missing; those that Rayfish's extras bring are asked for by the extra."""
+    missing = next((package for package in _EXTRAS if package in str(error).lower()), "")
+    extra = _EXTRAS.get(missing, "")
+    what = f"{name} cannot be drawn without {missing or 'a package that is missing'}"
+    return EnvironmentFault(f"{what}: {error}", f"pip install {extra}" if extra else "install it")
+
+
+_QUIET = {"SDL_VIDEODRIVER": "dummy", "SDL_AUDIODRIVER": "dummy", "PYGAME_HIDE_SUPPORT_PROMPT": "1"}
+"""Pygame draws into memory: it needs neither a screen nor a sound card, and need not complain of them."""
+
+_EXTRAS = {
+    "pygame": "'rayfish[box2d]'",
+    "imageio": "'rayfish[mujoco]'",
+    "mujoco": "'rayfish[mujoco]'",
+    "opencv": "'rayfish[atari]'",
+    "cv2": "'rayfish[atari]'",
+}
+
+
+def _figures(played: playing.Played) -> dict[str, float]:
+    row = episodes_table.row(played, save_info=False)
+    return {key.removeprefix("env/"): value for key, value in row.items() if key.startswith("env/")}
+
+
+def _place(checkpoint: Path) -> Path:
+    """`view.gif` in the run, or beside a checkpoint that stands alone."""
+    run = checkpoint.parent.parent
+    in_run = checkpoint.parent.name == "checkpoints" and (run / "run.json").is_file()
+    return (run if in_run else checkpoint.parent) / "view.gif"
