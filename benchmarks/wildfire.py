@@ -1,6 +1,6 @@
 """How fast fires burn: whole fires on one core, and thousands at once on a GPU.
 
-    python benchmarks/wildfire.py            # this machine's CPU, and the peers that are installed
+    python benchmarks/wildfire.py            # this machine's CPU; for peers see wildfire_peers.py
     python benchmarks/wildfire.py --gpu      # an NVIDIA GPU (pip install 'rayfish[cuda]')
 
 The fire: fuel model 2 (timber, grass and understory), dead fuel at 6, 7 and 8 % moisture, live at 60 %,

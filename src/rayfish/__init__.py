@@ -27,9 +27,20 @@ _PUBLIC = {
     "load": "rayfish.run.policy",
     "rollout": "rayfish.run.rollout",
     "train": "rayfish.run.train",
+    "view": "rayfish.run.view",
 }
 
-__all__ = ["Experiment", "RayfishError", "Trainer", "__version__", "evaluate", "load", "rollout", "train"]
+__all__ = [
+    "Experiment",
+    "RayfishError",
+    "Trainer",
+    "__version__",
+    "evaluate",
+    "load",
+    "rollout",
+    "train",
+    "view",
+]
 
 if TYPE_CHECKING:
     from rayfish.errors import RayfishError
@@ -39,6 +50,7 @@ if TYPE_CHECKING:
     from rayfish.run.rollout import rollout
     from rayfish.run.train import train
     from rayfish.run.trainer import Trainer
+    from rayfish.run.view import view
 
 
 def __getattr__(name: str) -> Any:

@@ -136,11 +136,11 @@ def test_algorithm_that_is_not_there_names_the_closest(name, hint):
     ("words", "key", "said"),
     [
         (["training.minibatch_size=9000"], "training.minibatch_size",
-         "9000 does not fit into a train batch of 4096"),
+         "9000 does not fit into a train batch of 8192"),
         (["training.gamma=1.5"], "training.gamma", "from 0 to 1"),
         (["rollouts.num_envs_per_env_runner=0"], "rollouts.num_envs_per_env_runner", "at least 1"),
         (["rollouts.rollout_fragment_length=300"], "rollouts.rollout_fragment_length",
-         "128 environments x 300"),
+         "256 environments x 300"),
         (["evaluation.evaluation_interval=1", "evaluation.evaluation_duration=null"],
          "evaluation.evaluation_duration", "evaluation is on"),
         (["evaluation.evaluation_interval=1", "evaluation.evaluation_duration=auto"],

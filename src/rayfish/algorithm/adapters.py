@@ -22,8 +22,8 @@ from ray.rllib.env.multi_agent_env import MultiAgentEnv
 from rayfish.algorithm.batched.fitting import AGENTS, NATIVE, PROCESSES, STACKED
 from rayfish.algorithm.batched.resident import ResidentVector, TensorEnv, device_of
 from rayfish.envs import pulse
-from rayfish.envs.agents import AgentsVector
-from rayfish.envs.build import make, make_vector
+from rayfish.envs.agents import AgentSlots, AgentsVector
+from rayfish.envs.build import make, make_agents_vector, make_vector
 from rayfish.envs.guard import guarded
 from rayfish.envs.kinds import agents_and_spaces, is_parallel, is_rllib_multi_agent
 from rayfish.envs.processes import in_processes
@@ -76,7 +76,12 @@ class EnvCreator:
     def many(self, context: Any, num_envs: int) -> Vector:
         """So many environments as the batched path steps them, in the way `vector` says."""
         if self.vector == AGENTS:
-            return AgentsVector([self(context) for _ in range(num_envs)], self.policy)
+            self._settle(context)
+            slots = make_agents_vector(self.spec, dict(context), num_envs)
+            if slots is None:
+                return AgentsVector([self(context) for _ in range(num_envs)], self.policy)
+            slots = clipped(guarded(slots, self.spec.name), self.spec.clip_rewards)
+            return AgentSlots(slots, self.policy)
         if self.vector == NATIVE:
             self._settle(context)
             env = make_vector(self.spec, dict(context), num_envs)

@@ -1,4 +1,23 @@
-"""Several agents with one policy as slots of one batch: the agents of many environments, side by side."""
+"""Several agents with one policy as slots of one batch: the agents of many environments, side by side.
+
+Any PettingZoo parallel environment is stepped one after the other (`AgentsVector`). A class that can step
+many of its environments at once says so with a class method, and is stepped as one (`AgentSlots`):
+
+    @classmethod
+    def vector_of_agents(cls, num_envs, **env_config):
+        return a gymnasium.vector.VectorEnv
+
+Slot `e * agents + a` of what it returns (`num_envs * agents` slots, spaces of one agent) is agent `a` of
+environment `e`. Further:
+
+- it has `possible_agents`, the names of one environment's agents in their order;
+- its autoreset mode is `SAME_STEP`, and the agents of an environment begin and end together;
+- `reset(seed=s)` begins environment `e` as a single one begins with `reset(seed=s + e)`;
+- the figures of an episode (`metrics`) are in the last info of one of its agents;
+- `max_episode_steps` is among its parameters where `rollouts.horizon` is to be used with it.
+
+It is not asked of a class with `set_task`: tasks are set in single environments.
+"""
 
 from __future__ import annotations
 
@@ -8,13 +27,18 @@ from typing import Any
 
 import gymnasium as gym
 import numpy as np
+from gymnasium.vector import AutoresetMode, VectorEnv, VectorWrapper
 from gymnasium.vector.utils import create_empty_array
 
 from rayfish.envs.kinds import agents_and_spaces
 from rayfish.envs.play import ALL
-from rayfish.envs.rewards import true_returns
-from rayfish.envs.vector import Moment, Tree, Vector
+from rayfish.envs.rewards import TRUE_RETURN, true_returns
+from rayfish.envs.vector import GymVector, Moment, Tree, Vector, _of_one, as_array
+from rayfish.errors import EnvironmentFault
 from rayfish.nested import map_nested
+
+HOOK = "vector_of_agents"
+"""The class method by which an environment of several agents offers to be stepped as many at once."""
 
 
 class AgentsVector(Vector):
@@ -29,7 +53,6 @@ class AgentsVector(Vector):
     def __init__(self, envs: Sequence[Any], policy: str) -> None:
         super().__init__()
         self.envs = list(envs)
-        self.env = self
         self.agents, observations, actions = agents_and_spaces(envs[0])
         self.observation_space = observations[self.agents[0]]
         self.action_space = actions[self.agents[0]]
@@ -45,6 +68,11 @@ class AgentsVector(Vector):
         self._here = np.zeros(self.num_slots, bool)
         self._returns = np.zeros(self.num_envs)
         self._lengths = np.zeros(self.num_envs, np.int64)
+
+    @property
+    def env(self) -> AgentsVector:  # type: ignore[override]
+        """Itself is what RLlib sees; no attribute, or it would look like a wrapper of itself."""
+        return self
 
     @property
     def unwrapped(self) -> AgentsVector:
@@ -145,3 +173,89 @@ class AgentsVector(Vector):
         self.finished.policy.setdefault(self.policy, []).append(earned)
         for info in infos.values():
             self.finished.report(info or {})
+
+
+class AgentSlots(GymVector):
+    """Environments of several agents that are stepped as one: what `vector_of_agents` of a class returned.
+
+    :param env: it, with what is wrapped around it
+    :param policy: the name of the policy that all agents share
+    :raises EnvironmentFault: it is not what the module's docstring asks for
+    """
+
+    def __init__(self, env: VectorEnv, policy: str) -> None:
+        super().__init__(env)
+        self.agents = _agents_of(env)
+        self.env = ByAgent(env, self.agents)
+        self.policy = policy
+        self._returns = np.zeros(self.num_slots // len(self.agents))
+        self._lengths = np.zeros(len(self._returns), np.int64)
+
+    def step(self, actions: Any) -> Moment:
+        """One step of every environment; those that end begin anew in it."""
+        obs, rewards, terminated, truncated, infos = self.env.step(actions)
+        obs, rewards = map_nested(as_array, obs), as_array(rewards)
+        terminated, truncated = as_array(terminated).astype(bool), as_array(truncated).astype(bool)
+        self._returns += sum(rewards.reshape(-1, len(self.agents)).T)
+        self._lengths += 1
+        over = terminated | truncated
+        ended = np.flatnonzero(over)
+        if ended.size:
+            self._check_together(over.reshape(-1, len(self.agents)))
+        final = self._final(obs, infos, ended)
+        if ended.size:
+            self._count(infos, ended)
+        return Moment(obs, rewards.astype(np.float32), terminated, truncated, None, ended, final)
+
+    def _check_together(self, over: np.ndarray) -> None:
+        apart = np.flatnonzero(over.any(axis=1) != over.all(axis=1))
+        if apart.size:
+            raise EnvironmentFault(
+                f"of environment {apart[0]} some agents ended and others did not",
+                f"end all in one step, or remove {HOOK}: environments are then stepped one by one",
+            )
+
+    def _count(self, infos: dict[str, Any], ended: np.ndarray) -> None:
+        size, last = len(self.agents), infos.get("final_info") or {}
+        for index in np.unique(ended // size).tolist():
+            slots = range(index * size, (index + 1) * size)
+            earned = float(self._returns[index])
+            true = infos.get(TRUE_RETURN)  # of rewards that are clipped
+            told = earned if true is None else float(sum(true[slot] for slot in slots))
+            self.finished.returns.append(told)
+            self.finished.earned.append(earned)
+            self.finished.lengths.append(int(self._lengths[index]))
+            self.finished.slots.append(index)
+            self.finished.policy.setdefault(self.policy, []).append(told)
+            for slot in slots:
+                self.finished.report(_of_one(last, slot))
+            self._returns[index], self._lengths[index] = 0.0, 0
+
+
+class ByAgent(VectorWrapper):
+    """Slots as RLlib looks at them: one environment, by its agents."""
+
+    def __init__(self, env: VectorEnv, agents: Sequence[Any]) -> None:
+        super().__init__(env)
+        seen, done = env.single_observation_space, env.single_action_space
+        self.observation_space, self.action_space = seen, done
+        self.single_observation_space = gym.spaces.Dict({str(agent): seen for agent in agents})
+        self.single_action_space = gym.spaces.Dict({str(agent): done for agent in agents})
+
+
+def _agents_of(env: VectorEnv) -> tuple[Any, ...]:
+    name, inner = type(env.unwrapped).__name__, env.unwrapped
+    agents = tuple(getattr(inner, "possible_agents", ()))
+    if not agents:
+        raise EnvironmentFault(f"{name} does not say which agents it has", "set its possible_agents")
+    if env.num_envs % len(agents):
+        raise EnvironmentFault(
+            f"{name} has num_envs={env.num_envs}, which {len(agents)} agents do not divide",
+            f"set num_envs to environments * {len(agents)}: every agent has a slot",
+        )
+    if (env.metadata or {}).get("autoreset_mode") != AutoresetMode.SAME_STEP:
+        raise EnvironmentFault(
+            f"{name} does not begin ended episodes in the same step",
+            "set metadata['autoreset_mode'] = gymnasium.vector.AutoresetMode.SAME_STEP, and do so",
+        )
+    return agents

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import gymnasium as gym
 
 from rayfish.envs import arguments, catalog, contract, old_api
+from rayfish.envs.agents import HOOK, AgentSlots
 from rayfish.envs.atari import AtariFault, preprocessed
 from rayfish.envs.kinds import (
     DEFAULT_AGENT,
@@ -50,6 +51,7 @@ __all__ = [
     "env_config_of",
     "from_experiment",
     "make",
+    "make_agents_vector",
     "make_vector",
     "problems",
 ]
@@ -82,9 +84,11 @@ def make(spec: EnvSpec, config: Mapping[str, Any] | None = None, *, render_mode:
 
 def _with_vector(info: EnvInfo, spec: EnvSpec, config: Mapping[str, Any]) -> EnvInfo:
     """What is known of the environment's own vector, tried with two copies."""
+    if info.kind == "multi":
+        return _with_agents_vector(info, spec, config)
     source = resolve(spec)
     registered = gym.registry.get(source.gym_id) if source.gym_id else None
-    if info.kind == "multi" or registered is None or registered.vector_entry_point is None:
+    if registered is None or registered.vector_entry_point is None:
         return info
     if spec.atari or spec.last_action or spec.last_reward or info.old_api:
         return replace(info, not_native="its observations are changed on the way")
@@ -101,6 +105,48 @@ def _with_vector(info: EnvInfo, spec: EnvSpec, config: Mapping[str, Any]) -> Env
         return replace(info, not_native=f"{type(error).__name__}: {error}".splitlines()[0])
     finally:
         vector.close()
+
+
+def _with_agents_vector(info: EnvInfo, spec: EnvSpec, config: Mapping[str, Any]) -> EnvInfo:
+    """The same of several agents; what a class offers on purpose has to be right."""
+    vector = make_agents_vector(spec, config, 2)
+    if vector is None:
+        return info
+    try:
+        agents = AgentSlots(vector, "").agents
+        same = (agents, vector.single_observation_space, vector.single_action_space)
+        expected = (info.agents, info.observation_space, info.action_space)
+        if same != expected or vector.num_envs != 2 * len(agents):
+            raise EnvironmentFault(
+                f"{HOOK} of {spec.name} has other agents or spaces than a single environment: "
+                f"{vector.num_envs} slots for 2 environments of {list(agents)}",
+                "give both the same possible_agents and spaces, and every agent of every environment a slot",
+            )
+        return replace(info, native=True, native_saved=why_not_pickled(vector))
+    finally:
+        vector.close()
+
+
+def make_agents_vector(
+    spec: EnvSpec, config: Mapping[str, Any] | None, num_envs: int
+) -> gym.vector.VectorEnv | None:
+    """Many environments of several agents as one, a slot for each agent; None where the class offers none.
+
+    :raises RayfishError: it offers one that cannot be made
+    """
+    target = resolve(spec).target
+    offered = getattr(target, HOOK, None)
+    if not callable(offered) or callable(getattr(target, "set_task", None)):
+        return None
+    limit = {} if spec.horizon is None else {"max_episode_steps": spec.horizon}
+    if not all(contract._accepts(offered, name) for name in limit):
+        return None
+    try:
+        return offered(num_envs, **limit, **(config or {}))
+    except RayfishError:
+        raise
+    except Exception as error:
+        raise _failed(f"{HOOK} of {spec.name!r}", error) from error
 
 
 def make_vector(spec: EnvSpec, config: Mapping[str, Any] | None, num_envs: int) -> gym.vector.VectorEnv:

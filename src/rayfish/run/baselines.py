@@ -37,7 +37,7 @@ from rayfish.errors import RayfishError, did_you_mean
 from rayfish.experiment import Experiment
 from rayfish.metrics.stats import bootstrap_ci
 from rayfish.nested import map_nested
-from rayfish.run.playing import _check_length
+from rayfish.run.playing import check_length
 from rayfish.run.policy import Agent
 
 ALL = "all"
@@ -299,7 +299,7 @@ def _batch(  # noqa: PLR0917
                 ended(len(before) + len(rows), rows[slot].total)
         if moment.ended.size:
             begin(moment.ended)
-        _check_length(steps)
+        check_length(steps)
     return [rows[slot] for slot in range(vector.num_slots)]
 
 

@@ -215,7 +215,7 @@ def _episode(
         if now.over:
             break
         to_act = {name: seen for name, seen in now.observations.items() if not any(now.ended(name))}
-        _check_length(length)
+        check_length(length)
     if recorder is not None:
         recorder.end()
     ends = [now.ended(name) for name in now.rewards or (_ALL,)]
@@ -242,7 +242,8 @@ def _moment(given: Sequence[Any], multi: bool) -> Moment:
     return Moment(observations, infos, rewards, terminated, truncated)
 
 
-def _check_length(length: int) -> None:
+def check_length(length: int) -> None:
+    """An episode without an end is an error at some point."""
     if length >= _LONGEST:
         raise RayfishError(
             f"an episode did not end within {_LONGEST:,} steps",

@@ -8,11 +8,17 @@ import numpy as np
 import pytest
 from pettingzoo.test import parallel_api_test
 
+from rayfish.algorithm.adapters import ParallelAdapter
+from rayfish.envs.agents import AgentSlots, AgentsVector
 from rayfish.envs.kinds import is_parallel
-from rayfish.envs.wildfire import WildfireEnv
+from rayfish.envs.state import why_not_pickled
+from rayfish.envs.wildfire import WildfireEnv, observe
 from rayfish.envs.wildfire.agents import WildfireParallel
 from rayfish.errors import RayfishError
-from tests.envs.wildfire.test_env import TINY
+from tests.envs.test_native_agents import together
+from tests.envs.wildfire.test_env import TINY, WINDY
+
+SHORT = TINY | {"simulation": {"update_rate": 3, "runtime": "60m"}}
 
 
 def test_pettingzoo_has_nothing_to_say_against_it():
@@ -54,3 +60,58 @@ def test_a_saved_game_goes_on_identically():
 def test_a_grid_is_no_observation_of_one_agent():
     with pytest.raises(RayfishError, match="the same for all agents"):
         WildfireParallel(2, simulation=TINY, observation="grid")
+
+
+def test_starts_can_be_given_for_every_agent():
+    given = {"agent_initialization_method": "manual", "initial_agent_positions": [[1, 2], [3, 4]]}
+    env = WildfireParallel(2, simulation=TINY, **given)
+    env.reset(seed=0)
+    assert env.episodes.crew.x.tolist() == [[1, 3]] and env.episodes.crew.y.tolist() == [[2, 4]]
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"simulation": SHORT, "num_agents": 3},
+        {"simulation": WINDY, "num_agents": 2, "max_steps": 25, "endangered": True},
+        {"simulation": SHORT, "num_agents": 2, "action_space_cls": "MultiDiscrete", "production": "dozer"},
+        {"simulation": SHORT, "num_agents": 1, "scenarios": {"count": 8, "evaluation": 2}},
+    ],
+    ids=["shared landscape", "varied, cut off", "MultiDiscrete", "one agent on stored fires"],
+)
+def test_many_stepped_as_one_play_what_they_play_one_by_one(given, tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    one_by_one = AgentsVector([ParallelAdapter(WildfireParallel(**given)) for _ in range(5)], "shared")
+    as_one = AgentSlots(WildfireParallel.vector_of_agents(5, **given), "shared")
+    finished = together(one_by_one, as_one, 200)
+    assert len(finished.returns) >= 5 and len(finished.env["saved_share"]) == len(finished.returns)
+
+
+def test_every_slot_knows_which_agent_it_is():
+    env = WildfireParallel.vector_of_agents(3, num_agents=4, simulation=TINY)
+    where = observe.layout(env.fires.options)["id"]
+    first, _ = env.reset(seed=0)
+    later = env.step(env.action_space.sample())[0]
+    for seen in (first, later):
+        np.testing.assert_array_equal(seen[:, where], np.tile(np.eye(4, dtype=np.float32), (3, 1)))
+
+
+def test_many_stepped_as_one_are_saved_and_go_on_identically():
+    env = WildfireParallel.vector_of_agents(3, num_agents=2, simulation=WINDY, max_steps=6)
+    assert why_not_pickled(env) == ""
+
+
+def test_one_environment_of_many_begins_anew_by_its_mask():
+    env = WildfireParallel.vector_of_agents(3, num_agents=2, simulation=TINY)
+    first, _ = env.reset(seed=[5, 5, 6, 6, 7, 7])
+    alone, _ = WildfireParallel(2, simulation=TINY).reset(seed=6)
+    np.testing.assert_array_equal(first[2:4], np.stack(list(alone.values())))
+    moved = env.step(np.full(6, 4))[0]
+    again, _ = env.reset(seed=[5, 5, 6, 6, 7, 7], options={"reset_mask": np.repeat([False, True, False], 2)})
+    np.testing.assert_array_equal(again[2:4], first[2:4])
+    np.testing.assert_array_equal(again[[0, 1, 4, 5]], moved[[0, 1, 4, 5]])
+
+
+def test_many_stepped_as_one_take_no_grid_either():
+    with pytest.raises(RayfishError, match="the same for all agents"):
+        WildfireParallel.vector_of_agents(2, simulation=TINY, observation="grid")

@@ -86,7 +86,7 @@ def fit(experiment: Experiment, info: EnvInfo) -> Fit:
 
 def saved(experiment: Experiment, info: EnvInfo) -> EnvInfo:
     """What is known of an environment, with the way in which it is saved as it will be stepped."""
-    if info.native and fit(experiment, info).vector == NATIVE:
+    if info.native and fit(experiment, info).vector in (NATIVE, AGENTS):
         way = FRESH if info.native_saved else PICKLE
         return replace(info, saved_by=way, not_saved=info.native_saved)
     return info

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import functools
 from typing import Any
 
 import gymnasium as gym
 import numpy as np
 from pettingzoo import ParallelEnv
 
-from rayfish.envs.wildfire import observe, options
+from rayfish.envs.wildfire import options
 from rayfish.envs.wildfire.act import Decoder
-from rayfish.envs.wildfire.env import METRICS, action_space_of
+from rayfish.envs.wildfire.agents_vector import WildfireAgentsVectorEnv, agent_spaces, check_local, names
+from rayfish.envs.wildfire.env import METRICS
 from rayfish.envs.wildfire.episodes import Episodes
 from rayfish.envs.wildfire.pictures import Pictures
-from rayfish.errors import EnvironmentFault
 
 
 class WildfireParallel(ParallelEnv):
@@ -29,29 +28,28 @@ class WildfireParallel(ParallelEnv):
     metadata = {"name": "wildfire_v0", "render_modes": ["rgb_array"], "render_fps": 12}  # noqa: RUF012
 
     def __init__(self, num_agents: int = 4, render_mode: str | None = None, **given: Any) -> None:
-        if given.get("observation", "local") != "local":
-            raise EnvironmentFault(
-                f"observation={given['observation']!r} is the same for all agents",
-                "leave observation=local, in which each agent sees its surroundings and its own number",
-            )
+        check_local(given)
         self.render_mode = render_mode
         self.options = options.read({**given, "num_agents": num_agents})
         self.episodes = Episodes(self.options, 1)
         self._decode = Decoder(self.options)
-        self._alone = options.read({**given, "num_agents": 1})
+        self._spaces = agent_spaces(self.options)
         self._pictures = None if render_mode is None else Pictures(1)
-        self.possible_agents = [f"agent_{index}" for index in range(num_agents)]
+        self.possible_agents = names(num_agents)
         self.agents: list[str] = []
 
-    @functools.cache  # noqa: B019  (PettingZoo wants the same object every time)
+    @classmethod
+    def vector_of_agents(cls, num_envs: int, **given: Any) -> WildfireAgentsVectorEnv:
+        """Many of it that are stepped as one, with a slot for each agent; see `rayfish.envs.agents`."""
+        return WildfireAgentsVectorEnv(num_envs, **given)
+
     def observation_space(self, agent: str) -> gym.Space[Any]:
         """What one agent sees."""
-        return gym.spaces.Box(-1.0, 1.0, (observe.size_of(self.options),), np.float32)
+        return self._spaces[0]
 
-    @functools.cache  # noqa: B019
     def action_space(self, agent: str) -> gym.Space[Any]:
         """What one agent can do."""
-        return action_space_of(self._alone)
+        return self._spaces[1]
 
     def reset(
         self, seed: int | None = None, options: dict[str, Any] | None = None

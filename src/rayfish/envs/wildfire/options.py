@@ -34,22 +34,34 @@ ATTRIBUTES = (*FIRE_MAPS, *BOUNDS, *BENCH_MAPS)
 REWARDS = ("saved", "simple", "area_saved", "area_saved_v2")
 RESOURCES = ("hand_crew", "dozer", "engine")
 
-SMALL: dict[str, Any] = {
-    "area": {"screen_size": [32, 32], "pixel_scale": 50},
-    "simulation": {"update_rate": 4, "runtime": "160m"},
-    "mitigation": {"ros_attenuation": False},
-    "terrain": {
-        "topography": {"functional": {"function": "perlin", "perlin": {"range_max": 160, "scale": 24}}},
-        "fuel": {"functional": {"function": "patches", "patches": {"models": [2, 5, 6], "scale": 12}}},
-    },
-    "environment": {"moisture": 0.08},
-    "wind": {"function": "simple", "simple": {"speed": 3, "direction": 70}},
-    "fire": {"fire_initial_position": {"type": "random"}, "max_fire_duration": 4},
-}
-"""A small landscape on which one agent can do much, and doing nothing loses nearly all of it."""
 
-LANDSCAPES: dict[str, dict[str, Any]] = {"small": SMALL}
-"""Configurations of the simulator that have a name."""
+def _landscape(times: int) -> dict[str, Any]:
+    """A map of 32 cells a side and 160 minutes, or so many times both, with hills and patches to match.
+
+    The fire gets as far on all of them: nobody acting, two thirds of the map burn within the runtime.
+    """
+    hills = {"range_max": 160 * times, "scale": 24 * times}
+    return {
+        "area": {"screen_size": [32 * times, 32 * times], "pixel_scale": 50},
+        "simulation": {"update_rate": 4, "runtime": f"{160 * times}m"},
+        "mitigation": {"ros_attenuation": False},
+        "terrain": {
+            "topography": {"functional": {"function": "perlin", "perlin": hills}},
+            "fuel": {
+                "functional": {"function": "patches", "patches": {"models": [2, 5, 6], "scale": 12 * times}}
+            },
+        },
+        "environment": {"moisture": 0.08},
+        "wind": {"function": "simple", "simple": {"speed": 3, "direction": 70}},
+        "fire": {"fire_initial_position": {"type": "random"}, "max_fire_duration": 4},
+    }
+
+
+SMALL = _landscape(1)
+"""A small landscape on which one agent can do much, and doing nothing loses most of it."""
+
+LANDSCAPES: dict[str, dict[str, Any]] = {"small": SMALL, "medium": _landscape(2), "large": _landscape(4)}
+"""Configurations of the simulator that have a name: maps of 32, 64 and 128 cells a side."""
 
 
 @dataclass(frozen=True)
@@ -57,7 +69,7 @@ class Options:
     """The keyword arguments of the wildfire environments.
 
     :param simulation: the simulator's configuration: a mapping, a YAML file, settings read before, the name
-        of a landscape (`small`), or None for the simulator's defaults
+        of a landscape (`small`, `medium`, `large`), or None for the simulator's defaults
     :param physics: `behave` or `simfire`, in place of the configuration's
     :param movements: what agents can do with their feet, of none, up, down, left, right
     :param interactions: what they can leave on their cell, of none, fireline, scratchline, wetline

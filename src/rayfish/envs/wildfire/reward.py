@@ -31,7 +31,7 @@ class Step:
     :param burning: burning cells
     :param lines: lines placed in this step
     :param endangered: agents in or beside flames
-    :param ended: the fire is out, or has nothing left to burn
+    :param ended: the fire is out or has nothing left to burn, or the runtime is over
     :param truncated: the episode is cut off
     :param last: the reward of the last step in which the fire went on, 0 before the first
     :param cells: of the map, one number
