@@ -59,3 +59,16 @@ def test_every_command_of_the_tour_works_as_written(tmp_path):
         )
         assert done.returncode == 0, f"{body}\n{done.stdout[-2000:]}\n{done.stderr[-2000:]}"
         folder = Path(place.read_text().strip())
+
+
+def test_the_python_of_the_wildfire_guide_runs(tmp_path):
+    text = (ROOT / "docs" / "wildfire.md").read_text(encoding="utf-8")
+    blocks = [m["body"] for m in BLOCK.finditer(text) if m["lang"] == "python"]
+    assert len(blocks) >= 5
+    for place, body in enumerate(blocks):
+        (tmp_path / f"block_{place}.py").write_text(body)
+    script = "import runpy\n" + "".join(f"runpy.run_path('block_{n}.py')\n" for n in range(len(blocks)))
+    done = subprocess.run(
+        [sys.executable, "-c", script], cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False
+    )
+    assert done.returncode == 0, done.stderr[-2000:]

@@ -74,7 +74,7 @@ def test_every_problem_is_reported_at_once():
         texts(
             compose(
                 "training.lrr=1e-3",
-                "training.minibatch_size=8192",
+                "training.minibatch_size=9000",
                 "rollouts.num_env_runners=many",
                 "environment.env=CartPole-v7",
                 "training.model.fcnet_hidens=[64]",

@@ -298,7 +298,12 @@ def test_an_environment_of_tensors_stays_beside_the_policy(ray_session):
 
 @pytest.mark.parametrize("algo", ["IMPALA", "APPO"])
 def test_remote_runners_fetch_the_weights_that_impala_leaves_for_them(algo):
-    words = ("environment.env=CartPole-v1", "rollouts.num_env_runners=1", "training.model.fcnet_hiddens=[8]")
+    words = (
+        "environment.env=CartPole-v1",
+        "rollouts.num_env_runners=1",
+        "training.model.fcnet_hiddens=[8]",
+        "reporting.min_time_s_per_iteration=0.5",
+    )
     with rayfish.Trainer(None, f"algo.name={algo}", *words) as trainer:
         first = trainer.foreach_runner(_sum_of_weights)[-1]
         for _ in range(20):
