@@ -213,6 +213,16 @@ def test_updates_can_be_cut_into_calls_in_any_way():
     np.testing.assert_array_equal(whole.fire_map, parts.fire_map)
 
 
+def test_ground_that_changes_under_a_fire_changes_its_speed_and_not_its_clock():
+    sim = Simulator(field(61, model=10, mph=5), seed=1)
+    sim.run(60)
+    before = reached(sim.fire_map[0]).sum()
+    sim.fuel = np.full((61, 61), 1)  # grass: more than a cell a minute, so that an update takes several steps
+    assert sim.updates[0] == 60 and reached(sim.fire_map[0]).sum() == before
+    sim.run(10)
+    assert sim.updates[0] == 70 and reached(sim.fire_map[0]).sum() > 4 * before
+
+
 def test_only_the_chosen_fires_run():
     sim = Simulator(field(31, mph=5), 3, seed=1)
     sim.run(10, fires=[1])

@@ -38,11 +38,13 @@ class Behave:
         self._substeps = np.ones(0, np.int64)
         self._wind = np.zeros((0, 0, 2), np.float32)
         self._seeds = np.zeros(number, np.uint64)
+        self._embers = _embers(settings)
         held = settings.mitigation.holding_ft
         self._held_ft = np.array([held.get(name, 0.0) for name in NAMES])
 
     def set_landscapes(self, landscapes: list[Landscape], of: np.ndarray) -> None:
         """Makes the tables of all landscapes; `of` says which one each fire burns on."""
+        before = self._parts_of_update()
         self._of = np.asarray(of, np.int64)
         self._starts = _starts(landscapes[0])
         self._tables = [self._tabulate(landscape) for landscape in landscapes]
@@ -50,17 +52,22 @@ class Behave:
         self._costs = np.stack([table.costs for table in flat])
         self._substeps = np.array([table.substeps for table in flat], np.int64)
         self._tables = [[replace(table, costs=_NONE) for table in parts] for parts in self._tables]
-        self._wind = np.stack([self._mph(landscape, part) for landscape, part in self._parts(landscapes)])
+        if self._embers is not None:
+            winds = [self._mph(landscape, part) for landscape, part in self._parts(landscapes)]
+            self._wind = np.stack(winds)
+        self._keep_time(before)
 
     def set_landscape(self, place: int, landscape: Landscape) -> None:
         """Another landscape in the place of one."""
-        parts = len(self._starts)
+        parts, before = len(self._starts), self._parts_of_update()
         made = self._tabulate(landscape)
         self._tables[place] = [replace(table, costs=_NONE) for table in made]
         for part, table in enumerate(made):
             self._costs[place * parts + part] = table.costs
             self._substeps[place * parts + part] = table.substeps
-            self._wind[place * parts + part] = self._mph(landscape, part)
+            if self._embers is not None:
+                self._wind[place * parts + part] = self._mph(landscape, part)
+        self._keep_time(before)
 
     def look_again(self, fire: int) -> None:
         """What burns makes its offers anew: the ground or the wind has changed."""
@@ -117,7 +124,11 @@ class Behave:
 
     def table_bytes(self) -> int:
         """Memory of all tables."""
-        return self._costs.nbytes + sum(table.heat.nbytes for parts in self._tables for table in parts)
+        return (
+            self._wind.nbytes
+            + self._costs.nbytes
+            + sum(table.heat.nbytes for parts in self._tables for table in parts)
+        )
 
     @property
     def updates(self) -> np.ndarray:
@@ -155,16 +166,13 @@ class Behave:
         self._segment[...], self._seeds[...] = state["segment"], state["seeds"]
 
     def _run(self, chosen: np.ndarray, updates: int, limit: np.ndarray) -> None:
-        spotting = self.settings.fire.spotting
         arguments = (self._costs, self._table_of(), self._substeps, self.shape[1], self.stride)
         duration = self.settings.fire.max_fire_duration
-        if spotting is None or spotting.probability == 0:
+        if self._embers is None:
             spread.run(self.fires, chosen, updates, limit, *arguments, duration)
-            return
-        carried = embers.Carried(
-            spotting.probability, spotting.distance_ft / self.cell_ft, np.radians(spotting.spread_degrees)
-        )
-        embers.run(self.fires, chosen, updates, limit, *arguments, duration, self._wind, self._seeds, carried)
+        else:
+            thrown = (self._wind, self._seeds, self._embers)
+            embers.run(self.fires, chosen, updates, limit, *arguments, duration, *thrown)
 
     def _until_change(self, chosen: np.ndarray) -> int:
         """Updates until the wind of one of the chosen fires changes; those at a change get their new wind."""
@@ -179,6 +187,19 @@ class Behave:
         ends = np.append(self._starts[1:], np.inf)[segment]
         ahead = np.ceil((ends - now) / self.minutes - 1e-9)
         return int(min(ahead.min(initial=NEVER), NEVER))
+
+    def _parts_of_update(self) -> np.ndarray:
+        """The steps that make up an update of each fire; 1 before there are tables."""
+        return self._substeps[self._table_of()] if len(self._substeps) else np.ones(len(self._of), np.int64)
+
+    def _keep_time(self, before: np.ndarray) -> None:
+        """On new ground an update may have more or fewer steps than before: times are counted in the new."""
+        after = self._parts_of_update()
+        for fire in np.flatnonzero(before != after):
+            clock, arrival = self.fires.clock[fire], self.fires.arrival[fire]
+            clock[spread.NOW] = clock[spread.NOW] // before[fire] * after[fire]
+            scaled = arrival.astype(np.int64) * after[fire] // before[fire]
+            arrival[:] = np.where(arrival == spread.NEVER, spread.NEVER, scaled)
 
     def _table_of(self) -> np.ndarray:
         return self._of * len(self._starts) + self._segment
@@ -232,6 +253,15 @@ class Behave:
 
 _NONE = np.zeros((0, 8), np.int32)  # the costs of all tables lie in one array; a table's own are let go
 _KEPT = spread.Fires._fields
+
+
+def _embers(settings: Settings) -> embers.Carried | None:
+    """How embers fly, where there are any."""
+    spotting, cell_ft = settings.fire.spotting, settings.area.pixel_scale
+    if spotting is None or spotting.probability == 0:
+        return None
+    angle = float(np.radians(spotting.spread_degrees))
+    return embers.Carried(spotting.probability, spotting.distance_ft / cell_ft, angle)
 
 
 def _starts(landscape: Landscape) -> np.ndarray:
