@@ -86,6 +86,7 @@ def test_an_evaluation_is_never_skipped_in_plain_lines(plain):
 
 def test_the_end_says_where_the_run_lies_and_what_to_do(plain, tmp_path):
     console, out = plain
+    (tmp_path / "run.json").touch()
     (tmp_path / "checkpoints" / "last").mkdir(parents=True)
     console.update(line(1))
     console.finish("done", "goal reached")
@@ -96,12 +97,21 @@ def test_the_end_says_where_the_run_lies_and_what_to_do(plain, tmp_path):
 
 def test_a_stopped_run_says_how_to_go_on_and_one_without_checkpoint_suggests_nothing_in_vain(plain, tmp_path):
     console, out = plain
+    (tmp_path / "run.json").touch()
     console.update(line(1))
     console.finish("stopped", "SIGINT")
     assert "rayfish evaluate" not in out.getvalue()
     (tmp_path / "checkpoints" / "last").mkdir(parents=True)
     console.finish("stopped", "SIGINT")
     assert f"rayfish train --resume {tmp_path}" in out.getvalue()
+
+
+def test_of_a_folder_that_is_being_removed_nothing_is_suggested(plain, tmp_path):
+    console, out = plain
+    (tmp_path / "checkpoints" / "last").mkdir(parents=True)
+    console.update(line(1))
+    console.finish("failed", "see below")
+    assert "rayfish" not in out.getvalue()
 
 
 def test_messages_carry_who_said_them_and_their_level(plain):

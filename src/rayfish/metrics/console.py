@@ -81,7 +81,7 @@ class Console:
 
     def _next_steps(self) -> None:
         folder = self._view.folder
-        if folder is None or not folder.is_dir() or not self._view.metrics:
+        if folder is None or not (folder / "run.json").is_file() or not self._view.metrics:
             return
         steps = [
             (f"rayfish runs show {folder}", "look at the run again"),

@@ -187,8 +187,9 @@ class Run:
         if hasattr(self, "interrupts"):
             self.interrupts.close()
             why = self.interrupts.reason or why
-        with suppress(OSError):  # a full disk must not hide what happened
-            self.directory.finish(status, why)
+        if (self.directory.path / "run.json").is_file():  # else somebody is removing the folder: leave it so
+            with suppress(OSError):  # a full disk must not hide what happened
+                self.directory.finish(status, why)
         if hasattr(self, "console"):
             self.console.finish(status, "see below" if status == "failed" else why)
         self._open.close()
