@@ -111,7 +111,7 @@ def test_of_a_folder_that_is_being_removed_nothing_is_suggested(plain, tmp_path)
     (tmp_path / "checkpoints" / "last").mkdir(parents=True)
     console.update(line(1))
     console.finish("failed", "see below")
-    assert "rayfish" not in out.getvalue()
+    assert "rayfish runs show" not in out.getvalue() and "--resume" not in out.getvalue()
 
 
 def test_messages_carry_who_said_them_and_their_level(plain):
