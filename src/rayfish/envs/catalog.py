@@ -47,8 +47,8 @@ EXTRAS: tuple[tuple[str, str, str, str], ...] = (
     ("gymnasium.envs.toy_text", "", "", "Toy text"),
     ("gymnasium.envs.box2d", "Box2D pygame", "'rayfish[box2d]'", "Box2D"),
     ("gymnasium.envs.mujoco", "mujoco imageio", "'rayfish[mujoco]'", "MuJoCo"),
-    ("gymnasium.envs.phys2d", "jax", "jax jaxlib flax", "Classic control in JAX"),
-    ("gymnasium.envs.tabular", "jax", "jax jaxlib flax", "Tabular in JAX"),
+    ("gymnasium.envs.phys2d", "jax flax array_api_compat", "'rayfish[jax]'", "Classic control in JAX"),
+    ("gymnasium.envs.tabular", "jax flax array_api_compat", "'rayfish[jax]'", "Tabular in JAX"),
 )
 
 _ID = re.compile(r"^(?:[\w:-]+/)?[\w:.-]+-v\d+$")

@@ -296,6 +296,24 @@ def test_an_environment_of_tensors_stays_beside_the_policy(ray_session):
     assert returns[0] == returns[1]
 
 
+def test_an_environment_of_jax_arrays_is_sampled_as_one_batch(ray_session):
+    words = (
+        "environment.env=phys2d/CartPole-v1",
+        "rollouts.num_envs_per_env_runner=16",
+        "training.train_batch_size_per_learner=1024",
+        "training.minibatch_size=256",
+    )
+    returns = []
+    with rayfish.Trainer("cartpole", *words) as trainer:
+        assert type(trainer.algorithm.env_runner).__name__ == "BatchedEnvRunner"
+        for _ in range(8):
+            metrics = trainer.step()
+            returns.append(metrics["rollout/return_mean"])
+    # It begins an episode in a step of its own, which is none of the agent's.
+    assert 8 * 1024 - metrics["run/episodes"] <= metrics["run/env_steps"] < 8 * 1024
+    assert returns[-1] > returns[0], "the policy does not learn from what it sees"
+
+
 @pytest.mark.parametrize("algo", ["IMPALA", "APPO"])
 def test_remote_runners_fetch_the_weights_that_impala_leaves_for_them(algo):
     words = (
