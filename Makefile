@@ -1,6 +1,7 @@
 # The newcomer's two commands are `make train` and `make test`; both make the environment they need.
-# PYTHON=... chooses another interpreter (3.11 or 3.12).
+# PYTHON=... chooses another interpreter (3.11 or 3.12), EXPERIMENT=... another preset or file to train.
 
+EXPERIMENT ?= wildfire
 PYTHON ?= $(shell command -v python3.11 || command -v python3.12 || command -v python3)
 VENV   := .venv
 BIN    := $(VENV)/bin
@@ -12,8 +13,12 @@ PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c co
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
 
-train: $(VENV)/.ready  ## train the default experiment to its goal
-	@$(BIN)/rayfish train $(ARGS)
+train: $(VENV)/.ready  ## train wildfire, or EXPERIMENT=cartpole, to its goal
+	@$(BIN)/rayfish train $(EXPERIMENT) $(ARGS)
+ifneq (,$(filter wildfire%,$(EXPERIMENT)))
+	@$(BIN)/rayfish evaluate last --baselines --episodes 64
+	@$(BIN)/rayfish view last
+endif
 	@echo "  source $(BIN)/activate   puts the rayfish command on your path"
 
 test: $(VENV)/.ready-dev lint  ## lint, types and the fast tests

@@ -20,7 +20,7 @@ all` their search too). Tables: `results/speed.json` and `results/speed.md`.
 
 Expected on 2 idle cores with all peers and 3 seeds (estimates): search of a task 2 to 4 minutes (CartPole,
 where env counts are tried to the goal, 6), then CartPole 8 minutes, DQN 15, Acrobot 12, Pendulum 15 with PPO
-and 20 with SAC, LunarLander up to 2 hours (10 minutes is the limit of one run). With the search in place the
+and 20 with SAC, LunarLander 40 (3 minutes is the limit of one run). With the search in place the
 default takes at most 25 minutes; `--equal` takes 3.
 """
 

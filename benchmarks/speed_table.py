@@ -65,6 +65,7 @@ def _row(lines: list[dict[str, Any]]) -> dict[str, Any]:
         "train_s": median("train_s"),
         "whole_s": median("whole_s"),
         "steps_per_s": round(statistics.median(line["steady_steps_per_s"] for line in lines), 1),
+        "return_mean": round(statistics.median(line["return_mean"] for line in lines), 1),
         "train_s_of_seeds": [line["train_s"] for line in lines],
         "whole_s_of_seeds": [line["whole_s"] for line in lines],
         "settings": lines[-1].get("settings"),
@@ -180,8 +181,9 @@ def _task_table(name: str, task: dict[str, Any], kind: str) -> list[str]:
             f"{row['choice']['threads'] or 'own'}, {row['envs']}",
             f"{row['reached']}/{len(row['seeds'])}",
         ]
-        cells += [_number(row["steps"], 0), _number(row["train_s"], 1), _ratio(row["train_s_ratio"])]
-        cells += [_number(row["whole_s"], 1), _ratio(row["whole_s_ratio"])]
+        cells.append(_steps(row))
+        for key in ("train_s", "whole_s"):
+            cells += [_seconds(row, key), _times(row, key, task["peers"].get("rayfish"))]
         cells += [_number(row["steps_per_s"], 0), _ratio(row["steps_per_s_ratio"])]
         lines.append("| " + " | ".join(cells) + " |")
     return [*lines, ""]
@@ -202,8 +204,27 @@ def updates_in_words(task: str) -> str:
     )
 
 
-def _number(value: float | None, digits: int) -> str:
-    return "not reached" if value is None else f"{value:,.{digits}f}"
+def _number(value: float, digits: int) -> str:
+    return f"{value:,.{digits}f}"
+
+
+def _steps(row: dict[str, Any]) -> str:
+    """Env steps to the goal, or how far the peer was when it was given up."""
+    return _number(row["steps"], 0) if row["steps"] else f"given up at {row['return_mean']:g}"
+
+
+def _seconds(row: dict[str, Any], key: str) -> str:
+    """Seconds to the goal, or that it takes more than these."""
+    return _number(row[key], 1) if row[key] else f"> {statistics.median(row[f'{key}_of_seeds']):,.0f}"
+
+
+def _times(row: dict[str, Any], key: str, ours: dict[str, Any] | None) -> str:
+    """How often Rayfish's time goes into it, or at least goes into what it had taken when it was given up."""
+    if ours is None or not ours[key]:
+        return "-"
+    if row[key]:
+        return _ratio(row[f"{key}_ratio"])
+    return f"> {statistics.median(row[f'{key}_of_seeds']) / ours[key]:.1f}"
 
 
 def _ratio(value: float | None) -> str:

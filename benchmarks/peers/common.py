@@ -45,7 +45,7 @@ class Task:
 TASKS = {
     "cartpole": Task("CartPole-v1", "PPO", ("cartpole",), 475.0, 500_000, 240.0, 50_000),
     "acrobot": Task("Acrobot-v1", "PPO", ("acrobot",), -100.0, 1_000_000, 300.0, 24_000),
-    "lunarlander": Task("LunarLander-v3", "PPO", ("lunarlander",), 200.0, 2_000_000, 600.0, 36_000),
+    "lunarlander": Task("LunarLander-v3", "PPO", ("lunarlander",), 200.0, 2_000_000, 180.0, 36_000),
     "pendulum-ppo": Task("Pendulum-v1", "PPO", ("pendulum-ppo",), -250.0, 1_000_000, 300.0, 24_000),
     "cartpole-dqn": Task("CartPole-v1", "DQN", ("cartpole-dqn",), 475.0, 300_000, 150.0, 8_000),
     "pendulum-sac": Task("Pendulum-v1", "SAC", ("pendulum",), -200.0, 60_000, 420.0, 1_500, window=20),

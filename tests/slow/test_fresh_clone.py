@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -25,7 +26,7 @@ def bare_environment() -> dict[str, str]:
     return env
 
 
-def test_make_train_on_a_fresh_clone_solves_cartpole_and_says_where_the_run_lies(tmp_path):
+def test_make_train_on_a_fresh_clone_learns_to_fight_wildfires_and_shows_it(tmp_path):
     clone = tmp_path / "clone"
     subprocess.run(["git", "clone", "--quiet", str(ROOT), str(clone)], check=True)
     done = subprocess.run(
@@ -34,8 +35,26 @@ def test_make_train_on_a_fresh_clone_solves_cartpole_and_says_where_the_run_lies
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
     run = only_run(clone)
     assert info_of(run)["status"] == "done"
-    assert metrics_of(run)[-1]["rollout/return_mean"] >= 475
     assert run.name in done.stdout
+    assert (run / "view.gif").read_bytes().startswith(b"GIF89a") and "view.gif" in done.stdout
+
+    (file,) = (run / "evaluations").glob("*.json")
+    found = json.loads(file.read_text())
+    agent = found["statistics"]["saved_share"]
+    others = {name: one["statistics"]["saved_share"] for name, one in found["baselines"].items()}
+    assert found["episodes"] == 64 and set(others) == {"nothing", "random", "line_ahead", "encircle"}
+    assert agent["ci_low"] > max(others[name]["ci_high"] for name in ("nothing", "random"))
+    assert agent["mean"] >= 0.9 * max(one["mean"] for one in others.values())
+    for name in others:
+        assert name in done.stdout
+
+    shutil.rmtree(clone / "runs")
+    done = subprocess.run(
+        ["make", "train", "EXPERIMENT=cartpole"],
+        cwd=clone, env=bare_environment(), capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+    assert metrics_of(only_run(clone))[-1]["rollout/return_mean"] >= 475
     assert "rayfish evaluate" in done.stdout
 
     again = subprocess.run(

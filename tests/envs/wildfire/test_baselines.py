@@ -111,7 +111,18 @@ def test_an_unknown_baseline_is_said_with_the_nearest():
 
 
 def test_a_plan_needs_all_movements_and_a_line():
-    with pytest.raises(RayfishError, match="movement down"):
-        run_baseline("encircle", {"simulation": FLAT, "movements": ["up", "left", "right"]})
-    with pytest.raises(RayfishError, match="leaves a line"):
+    with pytest.raises(RayfishError, match="encircle needs the movement 'down'"):
+        run_baseline("encircle", {"simulation": FLAT, "movements": ["none", "up", "left", "right"]})
+    with pytest.raises(RayfishError, match="line_ahead needs the interaction 'fireline'"):
         run_baseline("line_ahead", {"simulation": FLAT, "interactions": ["none"]})
+    with pytest.raises(RayfishError, match="nothing needs the interaction 'none'"):
+        run_baseline("nothing", {"simulation": FLAT, "interactions": ["fireline"]})
+
+
+@pytest.mark.parametrize(("physics", "strongest"), [("behave", "wetline"), ("simfire", "scratchline")])
+def test_a_plan_is_built_with_the_strongest_line_of_the_physics(physics, strongest):
+    env = WildfireVectorEnv(
+        1, simulation=FLAT, physics=physics, interactions=["none", "wetline", "scratchline"]
+    )
+    policy = make_baseline("encircle", env)
+    assert env.options.interactions[policy._line] == strongest

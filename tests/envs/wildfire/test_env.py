@@ -235,6 +235,11 @@ def test_fires_of_other_settings_are_refused():
         ({"agent_speed": 0}, "whole number from 1"),
         ({"production": "dozers"}, "did you mean dozer"),
         ({"agent_initialization_method": "manual"}, r"one \[x, y\] for each agent"),
+        ({"num_agents": 2, "initial_agent_positions": [0, 64]}, r"one \[x, y\] for each agent"),
+        ({"initial_agent_positions": [[1.7, 2]]}, r"one \[x, y\] for each agent"),
+        ({"endangered": "false"}, "true or false"),
+        ({"simulation": "smal"}, "did you mean small"),
+        ({"scenarios": {"count": "many"}}, "whole number"),
         ({"benchmark": False}, "benchmark=true"),
         (
             {"observation": "grid", "reward": "simple", "benchmark": False, "attributes": ["bench_fire_map"]},
@@ -244,7 +249,7 @@ def test_fires_of_other_settings_are_refused():
 )
 def test_mistakes_in_options_are_said_with_the_next_step(options, message):
     with pytest.raises(RayfishError) as error:
-        WildfireVectorEnv(1, simulation=TINY, **options)
+        WildfireVectorEnv(1, **({"simulation": TINY} | options))
     assert re.search(message, str(error.value))
 
 
@@ -292,3 +297,100 @@ def test_the_wind_that_is_seen_changes_with_the_series():
         seen.append(env.episodes.seen.wind[0].copy())
     assert seen[1].tolist() == seen[9].tolist() and seen[1][0] > 0
     assert seen[11] == pytest.approx([0, 6 * 88], abs=1e-6)
+
+
+def test_a_wind_that_changed_is_the_first_again_in_the_next_episode():
+    env = WildfireEnv(simulation=SERIES | {"randomize": ["ignition", "fuel"]}, agent_speed=1)
+    first, _ = env.reset(seed=0)
+    for _ in range(15):
+        env.step(0)
+    again, _ = env.reset(seed=0)
+    assert np.array_equal(first, again)
+
+
+def test_a_grid_shows_the_wind_of_now():
+    env = WildfireEnv(
+        simulation=SERIES, agent_speed=1, observation="grid", attributes=["wind_speed", "wind_direction"],
+        normalized_attributes=[],
+    )  # fmt: skip
+    obs, _ = env.reset(seed=0)
+    assert obs[0, 0].tolist() == [3, 70]
+    for _ in range(11):
+        obs, *_ = env.step(0)
+    assert obs[5, 5].tolist() == [6, 180]
+    assert env.reset(seed=0)[0][0, 0].tolist() == [3, 70]
+
+
+def test_an_episode_that_is_cut_off_is_compared_with_the_benchmark_at_that_time():
+    env = WildfireEnv(simulation=TINY, max_steps=30)
+    env.reset(seed=1)
+    total, over = 0.0, False
+    rng = np.random.default_rng(0)
+    while not over:
+        _, reward, _, over, info = env.step(rng.integers(10))
+        total += reward
+    assert info["metrics"]["saved_share"] == pytest.approx(total)
+    assert info["metrics"]["lines"] > 0
+
+
+def test_a_fire_of_a_set_with_embers_is_the_one_that_was_filtered():
+    fires = ScenarioSet.generate(SPOTTING, 6, where="percent_burned > 10")
+    env = WildfireVectorEnv(6, simulation=SPOTTING, scenarios=fires, scenario_order="in_turn")
+    env.reset(seed=0)
+    assert env.episodes._bench_at(env.episodes.bench_length).tolist() == [one.burned for one in fires]
+    assert len({one.embers for one in fires}) == 6
+
+
+@pytest.mark.parametrize("attributes", [["bench_fire_map_final"], ["bench_fire_map_final", "bench_fire_map"]])
+def test_the_last_map_of_the_benchmark_shows_what_still_burns_at_the_end(attributes):
+    short = TINY | {"simulation": {"update_rate": 3, "runtime": "30m"}}
+    env = WildfireEnv(simulation=short, observation="grid", attributes=attributes, normalized_attributes=[])
+    obs, _ = env.reset(seed=2)
+    assert set(np.unique(obs[..., 0])) == {0, 1, 2}
+
+
+def test_deterministic_means_one_fire_of_a_set_too():
+    fires = ScenarioSet.generate(TINY, 6)
+    env = WildfireVectorEnv(4, simulation=TINY, scenarios=fires, deterministic=True)
+    env.reset(seed=5)
+    assert {start.cells for start in env.episodes.starts} == {fires[0].ignitions}
+
+
+def test_an_ignition_that_is_not_drawn_stays_where_it_is():
+    env = WildfireVectorEnv(4, simulation=TINY | {"randomize": ["wind"]})
+    env.reset(seed=5)
+    assert len({start.cells for start in env.episodes.starts}) == 1
+
+
+def test_observations_are_within_their_space():
+    env = WildfireEnv(simulation="small", coarse=6)
+    obs, _ = env.reset(seed=0)
+    over = False
+    while not over:
+        assert env.observation_space.contains(obs)
+        obs, _, over, _, _ = env.step(0)
+
+
+def test_agents_stand_above_all_codes_also_where_they_cannot_build():
+    env = WildfireEnv(simulation=TINY, observation="grid", interactions=["none"])
+    obs, _ = env.reset(seed=0)
+    assert env.options.first_agent_id == 3
+    for _ in range(30):
+        obs, *_ = env.step(0)
+        assert env.observation_space.contains(obs)
+
+
+def test_simharness_words_are_understood():
+    env = WildfireEnv(
+        simulation=TINY, action_space_cls=gym.spaces.MultiDiscrete, reward="AreaSavedPropRewardV2",
+        initial_agent_positions=[[3, 4]],
+    )  # fmt: skip
+    env.reset(seed=0)
+    assert env.options.reward == "area_saved_v2" and env.options.agent_initialization_method == "manual"
+    assert isinstance(env.action_space, gym.spaces.MultiDiscrete)
+    assert (env.episodes.crew.x[0, 0], env.episodes.crew.y[0, 0]) == (3, 4)
+
+
+def test_a_step_before_the_first_reset_is_refused():
+    with pytest.raises(RayfishError, match="before the first reset"):
+        WildfireVectorEnv(2, simulation=TINY).step([0, 0])

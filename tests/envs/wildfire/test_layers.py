@@ -173,6 +173,31 @@ def test_wind_of_noise_stays_in_its_range():
     assert 0 <= landscape.wind_direction.min() < landscape.wind_direction.max() <= 360
 
 
+def test_wind_of_noise_is_that_of_simfire_to_the_last_bit():
+    parts = {
+        "speed": {"seed": 2345, "scale": 400, "octaves": 3, "persistence": 0.7, "lacunarity": 2.0},
+        "direction": {"seed": 650, "scale": 1500, "octaves": 2, "persistence": 0.9, "lacunarity": 1.0},
+    }
+    ranges = {"speed": (7.3, 47.1), "direction": (0.0, 360.0)}
+    perlin = {
+        name: {**part, "range_min": ranges[name][0], "range_max": ranges[name][1]}
+        for name, part in parts.items()
+    }
+    config = {"area": {"screen_size": [9, 14]}, "wind": {"function": "perlin", "perlin": perlin}}
+    landscape, ours = made(config, physics="simfire"), made(config)
+    for name, unit in (("speed", 88), ("direction", 1)):
+        part = {key: value for key, value in parts[name].items() if key != "seed"}
+        unscaled = noise.grid((9, 14), offset=(float(parts[name]["seed"]),) * 2, **part)
+        low, high = (bound * unit for bound in ranges[name])
+        # In Python's own numbers, one by one, as SimFire does it.
+        expected = np.array([(value + 1) * (high - low) / 2 + low for value in unscaled.ravel().tolist()])
+        found = getattr(landscape, f"wind_{name}")
+        assert found.dtype == np.float64
+        np.testing.assert_array_equal(found.ravel(), expected.astype(np.float32))
+        np.testing.assert_allclose(getattr(ours, f"wind_{name}"), found, rtol=1e-6)
+        assert (getattr(ours, f"wind_{name}") != found).any(), "behave keeps 64 bits"
+
+
 def test_wind_can_be_maps():
     speed = np.arange(12.0).reshape(3, 4)
     config = {"area": {"screen_size": [3, 4]}, "wind": {"simple": {"speed": speed, "direction": 45}}}

@@ -70,6 +70,20 @@ def test_operational_and_historical_sections_are_accepted():
     assert found.historical.fire == "Mineral"
 
 
+def test_keys_of_simfire_files_that_mean_nothing_are_ignored():
+    config = {
+        "display": {"rescale_factor": "None", "rescale_size": 225},
+        "historical": {"default": True, "path": "../burnmd/BurnMD", "height": 12_000, "width": 12_000},
+        "terrain": {
+            "fuel": {"burn_probability": {"type": "historical", "functional": {"function": "perlin"}}}
+        },
+    }
+    found = settings.read(config)
+    assert found.display.rescale_factor is None and found.display.rescale_size == 225
+    assert settings.digest(found.terrain) == settings.digest(settings.read().terrain)
+    assert settings.read({"display": {"rescale_size": "None"}}).display.rescale_size is None
+
+
 @pytest.mark.parametrize(
     ("text", "minutes"),
     [
@@ -81,13 +95,19 @@ def test_operational_and_historical_sections_are_accepted():
         ("1.5h", 90),
         ("1w", 10080),
         (30, 30),
+        ("1d2h", 1560),
+        ("24H", 1440),
+        ("2days", 2880),
+        ("90minutes", 90),
+        ("1Hour 30mins", 90),
+        ("12h30", 750),
     ],
 )
 def test_times_are_minutes(text, minutes):
     assert settings.minutes_of(text) == minutes
 
 
-@pytest.mark.parametrize("text", ["24 h", "", "soon", "5y", "-3h", True, None])
+@pytest.mark.parametrize("text", ["24 h", "", "soon", "5y", "2months", "-3h", "1h, 2m", True, None])
 def test_what_is_no_time_is_refused(text):
     with pytest.raises(SettingsFault, match="no time"):
         settings.minutes_of(text)
@@ -103,7 +123,7 @@ def test_runtime_of_a_file_is_a_time():
     [
         ({"are": {}}, "area"),
         ({"area": {"screensize": [3, 3]}}, "screen_size"),
-        ({"display": {"rescale_size": 2}}, "rescale_factor"),
+        ({"display": {"rescale_faktor": 2}}, "rescale_factor"),
         ({"wind": {"simple": {"sped": 3}}}, "speed"),
         ({"terrain": {"fuel": {"functional": {"patches": {"model": [1]}}}}}, "models"),
         ({"terrain": {"topography": {"functional": {"function": "perlim"}}}}, "perlin"),
@@ -205,6 +225,36 @@ def test_physics_can_be_overridden_also_in_settings_read_before():
     assert before.simulation.physics == "behave"
     with pytest.raises(SettingsFault, match="simfyre"):
         settings.read(before, physics="simfyre")
+
+
+def test_physics_may_stand_beside_the_sections(tmp_path):
+    config = {"physics": "simfire", "simulation": {"runtime": "2h"}}
+    found = settings.read(config)
+    assert (found.simulation.physics, found.simulation.runtime) == ("simfire", 120)
+    assert config == {"physics": "simfire", "simulation": {"runtime": "2h"}}, "what was given stays as it was"
+    path = tmp_path / "config.yml"
+    path.write_text("physics: simfire\n")
+    assert settings.read(path).simulation.physics == "simfire"
+    assert settings.read({"physics": "simfire", "simulation": None}).simulation.physics == "simfire"
+    assert settings.read({"physics": None}).simulation.physics == "behave"
+    assert settings.read(config, physics="behave").simulation.physics == "behave"
+    twice = {"physics": "simfire", "simulation": {"physics": "simfire"}}
+    assert settings.read(twice).simulation.physics == "simfire"
+    fault = fault_of({"physics": "simfire", "simulation": {"physics": "behave"}})
+    assert "physics is 'simfire'" in fault.what and "simulation.physics is 'behave'" in fault.what
+    assert "physics is 'simfyre'" in fault_of({"physics": "simfyre"}).what
+    assert "simulation is 'fast'" in fault_of({"physics": "simfire", "simulation": "fast"}).what
+
+
+def test_a_series_of_winds_is_refused_by_simfire():
+    config = {"wind": {"function": "series", "series": [[0, 5, 90], [30, 10, 180]]}}
+    assert "wind.function is series" in fault_of({**config, "physics": "simfire"}).what
+    for given in (config, settings.read(config)):
+        with pytest.raises(SettingsFault, match="never changes") as caught:
+            settings.read(given, physics="simfire")
+        assert "behave" in caught.value.hint
+    steady = {"wind": {**config["wind"], "function": "simple"}, "physics": "simfire"}
+    assert settings.read(steady).wind.series, "a series that is not used is no fault"
 
 
 def test_holding_keeps_the_kinds_that_are_not_given():

@@ -131,6 +131,76 @@ def test_the_size_of_a_fire_does_not_depend_on_the_time_step(minutes):
     assert sizes[1] == pytest.approx(sizes[0], rel=0.08)
 
 
+@pytest.mark.parametrize(("minutes", "updates"), [(20.0, 3), (60.0, 1)])
+def test_fire_that_crosses_many_cells_in_an_update_runs_as_far_as_in_many_updates(minutes, updates):
+    fires = []
+    for step, number in ((1.0, 60), (minutes, updates)):
+        config = field(9, model=1, mph=5, area__screen_size=[9, 260], area__pixel_scale=30.0)
+        config["fire"]["fire_initial_position"]["static"]["position"] = [4, 4]
+        config["simulation"]["update_rate"] = step
+        sim = Simulator(config, seed=1)
+        sim.run(number)
+        fires.append(reached(sim.fire_map[0]))
+    assert np.nonzero(fires[0])[1].max() == 4 + 206  # FM1 at 103.3 ft/min, for an hour, in cells of 30 ft
+    assert np.nonzero(fires[1])[1].max() == 4 + 206
+    assert (fires[0] != fires[1]).sum() < 10
+
+
+def test_an_update_with_more_cells_than_the_clock_has_steps_for_is_refused():
+    config = field(9, model=1, mph=5, area__pixel_scale=1.0, simulation__update_rate=60.0)
+    with pytest.raises(RayfishError) as caught:
+        Simulator(config, seed=1)
+    assert "103 ft/min" in caught.value.what and "cells of 1 ft" in caught.value.what
+    assert "update of 60 min" in caught.value.what
+    told = caught.value.hint.removeprefix("lower simulation.update_rate to ").split(" min")[0]
+    config["simulation"]["update_rate"] = float(told)
+    assert Simulator(config, seed=1).run(1).shape == (1,)
+
+
+def test_a_fire_that_outlasts_its_clock_is_an_error_and_no_early_end():
+    config = field(9, model=1, mph=5, simulation__runtime="100000h", fire__max_fire_duration=10**6)
+    config["simulation"]["update_rate"] = 500.0
+    sim = Simulator(config, seed=1)
+    with pytest.raises(RayfishError, match="still burns after 507 updates of 500 min") as caught:
+        sim.run(10**6)
+    sim.reset()
+    assert sim.run(400).all()
+    config["simulation"]["runtime"] = caught.value.hint.removeprefix("set simulation.runtime to ").split()[0]
+    in_time = Simulator(config, seed=1)
+    assert not in_time.run(10**6).any() and in_time.updates[0] == 507
+
+
+def test_ground_that_makes_the_clock_too_full_is_an_error_and_not_an_overflow():
+    config = field(9, model=10, simulation__runtime="100000h", fire__max_fire_duration=10**6)
+    config["simulation"]["update_rate"] = 300.0
+    sim = Simulator(config, seed=1)
+    sim.run(3000)
+    sim.fuel, sim.wind_speed = np.full((9, 9), 1), np.full((9, 9), 8 * 88.0)
+    with pytest.raises(RayfishError, match="all that its clock counts"):
+        sim.run(1)
+    sim.reset()
+    assert sim.updates[0] == 0 and sim.run(2).all()
+
+
+@pytest.mark.parametrize(
+    ("rate", "runtime", "updates"),
+    [(0.1, "2m", 21), (0.3, "3m", 11), (0.7, "2m", 3), (1.0, "2m", 3), (3, "2m", 1)],
+)
+def test_fractional_updates_fill_the_runtime(rate, runtime, updates):
+    sim = Simulator(field(9, simulation__update_rate=rate, simulation__runtime=runtime), seed=1)
+    sim.run(1000)
+    assert sim.updates[0] == updates and not sim.active[0]
+
+
+def test_a_run_may_be_given_as_a_time():
+    for rate, text, updates in ((1.0, "2h", 120), (0.5, "1h 1m", 122), (7.0, "1h", 9)):
+        sim = Simulator(field(9, simulation__update_rate=rate, fire__max_fire_duration=10**4), seed=1)
+        sim.run(text)
+        assert sim.updates[0] == updates
+    with pytest.raises(RayfishError, match="no time"):
+        sim.run("a while")
+
+
 def test_a_cell_burns_at_least_its_duration_and_then_is_burned():
     sim = Simulator(field(21, mph=8), seed=1)
     seen = np.zeros((21, 21), int)
@@ -261,6 +331,61 @@ def test_wind_that_turns_turns_the_fire():
     assert south[0] > south[1] + 4
 
 
+def test_wind_that_is_set_takes_the_place_of_a_series():
+    config = field(41)
+    config["wind"] = {"function": "series", "series": [[0, 6, 90], [10, 6, 180], [20, 6, 270]]}
+    sim, steady = Simulator(config, 2, seed=1), Simulator(field(41, mph=6), 2, seed=1)
+    sim.wind_speed = np.full((41, 41), 6 * 88.0)
+    sim.run(30), steady.run(30)
+    np.testing.assert_array_equal(sim.fire_map, steady.fire_map)
+    late = Simulator(config, 2, seed=1)
+    late.run(25)
+    late.wind_direction = np.zeros((2, 41, 41))
+    north = [np.nonzero(reached(late.fire_map[0]))[0].min()]
+    late.run(8)
+    north.append(np.nonzero(reached(late.fire_map[0]))[0].min())
+    assert north[1] < north[0] - 3 and late.updates.tolist() == [33, 33]
+
+
+def test_a_series_that_is_drawn_anew_comes_back_at_reset():
+    config = field(41)
+    config["wind"] = {"function": "series", "series": [[0, 6, 90], [10, 6, 180]]}
+    config["randomize"] = ["wind"]
+    sims = [Simulator(config, 2, seed=1) for _ in range(2)]
+    sims[0].wind_speed = np.full((41, 41), 99.0)
+    for sim in sims:
+        sim.run(3)
+        sim.reset(seed=5)
+        sim.run(25)
+    np.testing.assert_array_equal(sims[0].fire_map, sims[1].fire_map)
+
+
+def test_layers_that_are_set_stay_when_others_are_drawn_anew():
+    sim = Simulator({"randomize": ["elevation", "wind"]}, 3, seed=4)
+    sim.fuel = np.full((64, 64), 1)
+    own = np.stack([np.full((64, 64), 0.1 * fire) for fire in range(3)])
+    sim.w_0 = own
+    before = sim.elevation
+    sim.reset()
+    assert (sim.fuel == 1).all() and (sim.elevation != before).any()
+    np.testing.assert_array_equal(sim.w_0, own)
+    again = Simulator({"randomize": ["elevation", "wind"]}, 3, seed=5)
+    again.set_state(pickle.loads(pickle.dumps(sim.state())))
+    for each in (sim, again):
+        each.reset([2])
+    np.testing.assert_array_equal(again.w_0, own)
+    np.testing.assert_array_equal(again.elevation, sim.elevation)
+    assert Simulator({"randomize": ["elevation"]}, 2, seed=4).state()["bases"] is None
+
+
+def test_fuels_may_be_set_by_number_or_code():
+    sim = Simulator(field(9), seed=1)
+    sim.fuel = np.full((9, 9), 4.0)
+    assert sim.fuel.dtype == np.int16 and (sim.fuel == 4).all()
+    sim.fuel = np.full((9, 9), "GR2")
+    assert (sim.fuel == 102).all()
+
+
 def test_a_snapshot_goes_on_as_if_nothing_had_happened():
     sim = Simulator({"randomize": ["elevation", "wind", "ignition"]}, 3, seed=4)
     sim.run(12)
@@ -290,6 +415,11 @@ def test_the_seed_decides_what_is_drawn():
         (lambda sim: sim.place_lines(0, [(31, 0, FIRELINE)]), "(31, 0) is outside the map"),
         (lambda sim: sim.place_lines(0, [(1, 0, 7)]), "no kind of line 7"),
         (lambda sim: setattr(sim, "elevation", np.zeros((3, 3))), "elevation has the shape (3, 3)"),
+        (lambda sim: setattr(sim, "fuel", np.full((31, 31), 14)), "there is no fuel model 14"),
+        (lambda sim: setattr(sim, "fuel", np.full((31, 31), -9999)), "fuel has -9999, which means no data"),
+        (lambda sim: setattr(sim, "fuel", np.full((31, 31), 1.5)), "not whole"),
+        (lambda sim: setattr(sim, "fuel", np.full((31, 31), np.nan)), "not whole"),
+        (lambda sim: sim.place_lines(0, [(1, 0, "moat")]), "no kind of line 'moat'"),
         (lambda sim: sim.reset(ignitions=[[]]), "without a burning cell"),
         (lambda sim: Simulator(None, 0), "num_fires is 0"),
         (lambda sim: Simulator(field(9), physics="simfire").spread_rate(), "of the physics behave"),

@@ -314,13 +314,22 @@ class BatchedEnvRunner(SingleAgentEnvRunner):
         assert self._sampler is not None
         while self._needs_initial_reset:
             try:
-                self._sampler.reset(self._seed)
+                self._sampler.reset(self._own_seed())
                 self._needs_initial_reset = False
             except Exception as error:
                 if not self.config.restart_failed_sub_environments:
                     raise
                 logger.exception("Resetting the env resulted in an error! The original error is: %s", error)
                 self.make_env()
+
+    def _own_seed(self) -> int | None:
+        """The seed of the first copy, the next one's is one higher: no two runners have a copy in common.
+
+        RLlib's own is the experiment's and the runner's number, so that neighbours would share all but one.
+        """
+        if self._seed is None:
+            return None
+        return int(self._seed + (self.worker_index or 0) * (self.num_envs - 1))
 
     def _step_failed(self, error: Exception) -> None:
         """As RLlib, and in its words: new environments where the experiment wants them, else the end."""

@@ -14,6 +14,7 @@ from rayfish.envs.wildfire.agents_vector import WildfireAgentsVectorEnv, agent_s
 from rayfish.envs.wildfire.env import METRICS
 from rayfish.envs.wildfire.episodes import Episodes
 from rayfish.envs.wildfire.pictures import Pictures
+from rayfish.errors import EnvironmentFault
 
 
 class WildfireParallel(ParallelEnv):
@@ -65,6 +66,10 @@ class WildfireParallel(ParallelEnv):
         dict[str, np.ndarray], dict[str, float], dict[str, bool], dict[str, bool], dict[str, dict[str, Any]]
     ]:
         """One step of all agents; the figures of an episode are in the first agent's last info."""
+        missing = [agent for agent in self.possible_agents if agent not in actions]
+        if missing or not self.agents:
+            what = f"no action of {missing[0]}" if self.agents else "a step without an episode"
+            raise EnvironmentFault(what, "give an action of every agent" if self.agents else "call reset")
         chosen = np.stack([np.asarray(actions[agent]) for agent in self.possible_agents])
         result, rewards = self.episodes.step(*self._decode(chosen[None]))
         if self._pictures is not None:

@@ -13,6 +13,7 @@ import numpy as np
 
 from rayfish.envs.wildfire import tactics
 from rayfish.envs.wildfire.benchmark import Benchmarks
+from rayfish.envs.wildfire.codes import ATTENUATION_FT, HOLDING_FT
 from rayfish.envs.wildfire.env import METRICS, WildfireVectorEnv
 from rayfish.envs.wildfire.options import INTERACTIONS, MOVES
 from rayfish.errors import EnvironmentFault, did_you_mean
@@ -31,9 +32,22 @@ class Baseline:
     def __init__(self, env: WildfireVectorEnv, seed: int = 0) -> None:
         self.rng = np.random.default_rng(seed)
         self.shape = (env.num_envs, env.options.num_agents)
-        movements, interactions = env.options.movements, env.options.interactions
-        self._still = movements.index("none") if "none" in movements else 0
-        self._idle = interactions.index("none") if "none" in interactions else 0
+
+    def require(self, env: WildfireVectorEnv, movements: Sequence[str], interactions: Sequence[str]) -> None:
+        """The environment must offer these.
+
+        :raises EnvironmentFault: it does not
+        """
+        for kind, needed, offered in (
+            ("movement", movements, env.options.movements),
+            ("interaction", interactions, env.options.interactions),
+        ):
+            for name in needed:
+                if name not in offered:
+                    raise EnvironmentFault(
+                        f"the baseline {_name_of(self)} needs the {kind} {name!r}",
+                        f"add it to the environment's {kind}s, or leave this baseline out",
+                    )
 
     def reset(self, env: WildfireVectorEnv, which: np.ndarray) -> None:
         """Episodes have begun in the environments `which`."""
@@ -45,6 +59,12 @@ class Baseline:
 
 class Nothing(Baseline):
     """Agents that stand still."""
+
+    def __init__(self, env: WildfireVectorEnv, seed: int = 0) -> None:
+        super().__init__(env, seed)
+        self.require(env, ["none"], ["none"])
+        self._still = env.options.movements.index("none")
+        self._idle = env.options.interactions.index("none")
 
     def act(self, env: WildfireVectorEnv) -> np.ndarray:
         """Neither movement nor line."""
@@ -67,17 +87,12 @@ class Planned(Baseline):
 
     def __init__(self, env: WildfireVectorEnv, seed: int = 0) -> None:
         super().__init__(env, seed)
-        missing = [name for name in MOVES if name not in env.options.movements and name != "none"]
-        lines = [name for name in env.options.interactions if name != "none"]
-        if missing or not lines:
-            lacks = f"movement {missing[0]}" if missing else "interaction that leaves a line"
-            raise EnvironmentFault(
-                f"{type(self).__name__.lower()} needs the {lacks}",
-                "give the environment all movements and an interaction such as fireline",
-            )
-        self._line = max(
-            range(len(env.options.interactions)), key=lambda place: _holds(env.options.interactions[place])
-        )
+        offered, physics = env.options.interactions, env.episodes.settings.simulation.physics
+        lines = [name for name in offered if name != "none"]
+        self.require(env, list(MOVES), ["none", *([] if lines else ["fireline"])])
+        self._still, self._idle = env.options.movements.index("none"), offered.index("none")
+        strength = HOLDING_FT if physics == "behave" else ATTENUATION_FT
+        self._line = offered.index(max(lines, key=lambda name: strength[INTERACTIONS[name]]))
         self._moves = {MOVES[name]: place for place, name in enumerate(env.options.movements)}
         self._benchmarks = Benchmarks(env.episodes.settings, "last")
         self._paths = np.zeros((env.num_envs, 2 * sum(env.episodes.shape) + 8), np.int64)
@@ -219,7 +234,5 @@ def run_baseline(
     return {**figures, "return": returns, "length": lengths}
 
 
-def _holds(interaction: str) -> int:
-    """Of the kinds of lines, the strongest first: their codes are in this order."""
-    code = INTERACTIONS[interaction]
-    return -code if code else -len(INTERACTIONS) - 1
+def _name_of(policy: Baseline) -> str:
+    return next(name for name, kind in BASELINES.items() if isinstance(policy, kind))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from typing import Any
 
@@ -12,8 +13,9 @@ from rayfish.envs.wildfire.codes import BURNED, BURNING, FIRELINE, MPH, NAMES, U
 from rayfish.envs.wildfire.layers import Landscape
 from rayfish.envs.wildfire.settings import Settings
 from rayfish.envs.wildfire.tables import Heads, Table
+from rayfish.errors import RayfishError
 
-NEVER = spread.NEVER // spread.TICKS // tables.MAX_SUBSTEPS  # updates that the clock can count
+_FAR = 1 << 40  # updates until a wind changes that does not
 
 
 class Behave:
@@ -36,6 +38,9 @@ class Behave:
         self._starts: np.ndarray = np.zeros(1)
         self._costs = np.zeros((0, 0, 8), np.int32)
         self._substeps = np.ones(0, np.int64)
+        self._last = _last_update(settings.simulation.runtime, self.minutes)
+        self._limits = np.zeros(number, np.int64)
+        self._short = False  # whether a clock is full before the runtime is over
         self._wind = np.zeros((0, 0, 2), np.float32)
         self._seeds = np.zeros(number, np.uint64)
         self._embers = _embers(settings)
@@ -46,7 +51,8 @@ class Behave:
         """Makes the tables of all landscapes; `of` says which one each fire burns on."""
         before = self._parts_of_update()
         self._of = np.asarray(of, np.int64)
-        self._starts = _starts(landscapes[0])
+        self._starts = _starts(landscapes)
+        self._segment = np.minimum(self._segment, len(self._starts) - 1)  # a series may have been taken away
         self._tables = [self._tabulate(landscape) for landscape in landscapes]
         flat = [table for parts in self._tables for table in parts]
         self._costs = np.stack([table.costs for table in flat])
@@ -84,12 +90,14 @@ class Behave:
         """So many updates of the chosen fires; a change of the wind falls between two of them."""
         limit, left = self.limits(), updates
         while left > 0:
-            chosen = chosen[self.active[chosen]]
-            if not len(chosen):
-                return
-            part = min(left, self._until_change(chosen))
-            self._run(chosen, part, limit)
+            going = chosen[self.active[chosen]]
+            if not len(going):
+                break
+            part = min(left, self._until_change(going))
+            self._run(going, part, limit)
             left -= part
+        if self._short:
+            self._require_clock(chosen)
 
     def ignition_updates(self, fires: np.ndarray) -> np.ndarray:
         """[K, C] the update in which each cell of the given fires ignited; the largest int32 elsewhere."""
@@ -138,8 +146,7 @@ class Behave:
     @property
     def active(self) -> np.ndarray:
         """Whether something burns and the time is not over."""
-        burning = self.fires.clock[:, spread.FRINGE] + self.fires.clock[:, spread.COOLING] > 0
-        return burning & (self.updates < self.limits())
+        return self._burning & (self.updates < self._limits)
 
     @property
     def burn_amounts(self) -> np.ndarray:
@@ -177,7 +184,7 @@ class Behave:
     def _until_change(self, chosen: np.ndarray) -> int:
         """Updates until the wind of one of the chosen fires changes; those at a change get their new wind."""
         if len(self._starts) == 1:
-            return NEVER
+            return _FAR
         now = self.updates[chosen] * self.minutes
         segment = np.searchsorted(self._starts, now + 1e-9, side="right") - 1
         for fire, new in zip(chosen, segment, strict=True):
@@ -186,7 +193,7 @@ class Behave:
                 self._change_wind(int(fire), int(new))
         ends = np.append(self._starts[1:], np.inf)[segment]
         ahead = np.ceil((ends - now) / self.minutes - 1e-9)
-        return int(min(ahead.min(initial=NEVER), NEVER))
+        return int(min(ahead.min(initial=_FAR), _FAR))
 
     def _parts_of_update(self) -> np.ndarray:
         """The steps that make up an update of each fire; 1 before there are tables."""
@@ -195,19 +202,43 @@ class Behave:
     def _keep_time(self, before: np.ndarray) -> None:
         """On new ground an update may have more or fewer steps than before: times are counted in the new."""
         after = self._parts_of_update()
+        self._limits = np.minimum(self._last, spread.STEPS // after)
+        self._short = bool((self._limits < self._last).any())
         for fire in np.flatnonzero(before != after):
             clock, arrival = self.fires.clock[fire], self.fires.arrival[fire]
-            clock[spread.NOW] = clock[spread.NOW] // before[fire] * after[fire]
+            updates = min(int(clock[spread.NOW] // before[fire]), int(spread.STEPS // after[fire]))
+            clock[spread.NOW] = updates * after[fire]
             scaled = arrival.astype(np.int64) * after[fire] // before[fire]
-            arrival[:] = np.where(arrival == spread.NEVER, spread.NEVER, scaled)
+            arrival[:] = np.where(arrival == spread.NEVER, spread.NEVER, np.minimum(scaled, spread.NEVER - 1))
 
     def _table_of(self) -> np.ndarray:
         return self._of * len(self._starts) + self._segment
 
     def limits(self) -> np.ndarray:
         """The last update of each fire: SimFire's rule, elapsed time may not exceed the runtime."""
-        last = min(NEVER, int(self.settings.simulation.runtime // self.minutes) + 1)
-        return np.full(len(self._of), last, np.int64)
+        return self._limits
+
+    @property
+    def _burning(self) -> np.ndarray:
+        """Whether something burns, or fire is on its way."""
+        return np.asarray(self.fires.clock[:, spread.FRINGE] + self.fires.clock[:, spread.COOLING] > 0)
+
+    def _require_clock(self, chosen: np.ndarray) -> None:
+        """That no fire burns on when its clock is full before its runtime is over.
+
+        :raises RayfishError: one does
+        """
+        full = (self._limits < self._last) & self._burning & (self.updates >= self._limits)
+        late = chosen[full[chosen]]
+        if not len(late):
+            return
+        updates, parts = int(self._limits[late[0]]), int(self._parts_of_update()[late[0]])
+        most = math.floor((updates - 1) * self.minutes)
+        raise RayfishError(
+            f"fire {late[0]} still burns after {updates:,} updates of {self.minutes:g} min, all that its "
+            f"clock counts with {parts} steps per update for cells of {self.cell_ft:g} ft",
+            f"set simulation.runtime to {most}m or less, or use larger cells",
+        )
 
     def _change_wind(self, fire: int, new: int) -> None:
         first = int(self._of[fire]) * len(self._starts)
@@ -264,10 +295,18 @@ def _embers(settings: Settings) -> embers.Carried | None:
     return embers.Carried(spotting.probability, spotting.distance_ft / cell_ft, angle)
 
 
-def _starts(landscape: Landscape) -> np.ndarray:
+def _starts(landscapes: list[Landscape]) -> np.ndarray:
     """Minutes at which the parts of the wind's series begin; the first part begins with the fire."""
-    if landscape.wind_series is None:
-        return np.zeros(1)
-    starts = np.array(landscape.wind_series[0], np.float64)
-    starts[0] = 0.0
-    return starts
+    for landscape in landscapes:
+        if landscape.wind_series is not None:
+            starts = np.array(landscape.wind_series[0], np.float64)
+            starts[0] = 0.0
+            return starts
+    return np.zeros(1)
+
+
+def _last_update(runtime: float, minutes: float) -> int:
+    """The last update that begins within the runtime; a rate like 0.1 counts as what it is written for."""
+    updates = runtime / minutes
+    whole = round(updates)
+    return (whole if math.isclose(updates, whole, rel_tol=1e-12) else math.floor(updates)) + 1

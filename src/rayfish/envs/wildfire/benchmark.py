@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -46,11 +46,13 @@ class Benchmark:
     :param ignited: int32 [C] the update in which a cell began to burn, a number beyond all updates where it
         never did; None where maps were not asked for
     :param burned: int32 [C] likewise the update from which on it is burned
+    :param last: uint8 [C] the codes after the last update, where the times of burning down are not known
     """
 
     curve: np.ndarray
     ignited: np.ndarray | None = None
     burned: np.ndarray | None = None
+    last: np.ndarray | None = None
 
     @property
     def length(self) -> int:
@@ -59,10 +61,11 @@ class Benchmark:
 
     def map_at(self, update: int) -> np.ndarray:
         """Codes of the cells [C] after an update; after the last, the last."""
-        assert self.ignited is not None, "maps were not asked for"
+        if self.last is not None:
+            assert update >= self.length, "only the last map was asked for"
+            return self.last
+        assert self.ignited is not None and self.burned is not None, "maps were not asked for"
         burning = (self.ignited <= update).astype(np.uint8)
-        if self.burned is None:  # only the last map is known, on which nothing burns any more
-            return burning * np.uint8(BURNED)
         return np.where(self.burned <= update, np.uint8(BURNED), burning)
 
 
@@ -124,7 +127,10 @@ class Benchmarks:
             sim.run(_MANY_UPDATES, going)
         ignited = sim.engine.ignition_updates(fires)
         found = [_benchmark(*pair) for pair in zip(ignited, sim.updates[fires].tolist(), strict=True)]
-        return [Benchmark(one.curve) for one in found] if self._maps == "none" else found
+        if self._maps == "none":
+            return [Benchmark(one.curve) for one in found]
+        last = sim.fire_map.reshape(AT_ONCE, -1)
+        return [replace(one, last=last[fire].copy()) for fire, one in zip(fires, found, strict=True)]
 
 
 def begin(
@@ -168,5 +174,5 @@ def _benchmark(ignited: np.ndarray, length: int, burned: np.ndarray | None = Non
 
 
 def _size(benchmark: Benchmark) -> int:
-    arrays = (benchmark.curve, benchmark.ignited, benchmark.burned)
+    arrays = (benchmark.curve, benchmark.ignited, benchmark.burned, benchmark.last)
     return sum(array.nbytes for array in arrays if array is not None)

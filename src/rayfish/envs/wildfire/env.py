@@ -96,6 +96,8 @@ class WildfireVectorEnv(VectorEnv):
 
     def step(self, actions: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, dict[str, Any]]:
         """One step of every environment."""
+        if not self._begun:
+            raise EnvironmentFault("a step before the first reset", "call reset")
         result, rewards = self.episodes.step(*self.decode(actions))
         if self._pictures is not None:
             self._pictures.note(self.episodes)

@@ -52,6 +52,7 @@ class Episodes:
         self.damaged, self._damaged_before = np.zeros(number, np.int64), np.zeros(number, np.int64)
         self.endangered, self.lines = np.zeros(number, np.int64), np.zeros(number, np.int64)
         self._last_reward = np.zeros(number)
+        self._cut = np.zeros(number, bool)
         self.curves = np.ones((number, 2), np.int64)
         self.bench_length = np.zeros(number, np.int64)
         self.benchmarks_now: list[Benchmark | None] = [None] * number
@@ -94,11 +95,11 @@ class Episodes:
         starts = [self.chance.draw(int(n), self.sim.landscape(0)) for n in which]
         landscapes = [self.chance.landscape(start) for start in starts]
         benchmark.begin(self.sim, which, starts, landscapes)
+        for name in ("steps", "updates", "endangered", "lines", "_last_reward", "_cut"):
+            getattr(self, name)[which] = 0
         for n, start, landscape in zip(which, starts, landscapes, strict=True):
             self._lay(int(n), start, landscape)
         survey.survey(self.seen, self.ground, which, self.fire_map, *self.shape)
-        for name in ("steps", "updates", "endangered", "lines", "_last_reward"):
-            getattr(self, name)[which] = 0
         self.damaged[which] = self.cells - self.seen.counts[which, UNBURNED]
         self._damaged_before[which] = self.damaged[which]
         if self.options.benchmark:
@@ -131,6 +132,7 @@ class Episodes:
         cut = np.zeros(self.number, bool)
         if self.options.max_steps is not None:
             cut = ~ended & (self.steps >= self.options.max_steps)
+        self._cut = cut.copy()
         result = Step(
             updated=due,
             updates=self.updates.copy(),
@@ -179,7 +181,10 @@ class Episodes:
         return out
 
     def metrics(self, which: np.ndarray) -> dict[str, np.ndarray]:
-        """Figures of episodes that have just ended, float64 [K] by name."""
+        """Figures of episodes that have just ended, float64 [K] by name.
+
+        An episode that was cut off is compared with the benchmark fire at that time, another with its end.
+        """
         counts, damaged = self.seen.counts[which], self.damaged[which]
         burned = counts[:, BURNING] + counts[:, BURNED]
         found = {
@@ -192,12 +197,13 @@ class Episodes:
         if self.options.endangered:
             found["agents_lost"] = self.crew.lost[which].sum(axis=1)
         if self.options.benchmark:
-            expected = self._bench_at(self.bench_length)[which]
+            final = self._bench_at(self.bench_length)[which]
+            expected = np.where(self._cut[which], self._bench_at(self.updates)[which], final)
             out = (counts[:, BURNING] == 0) | (self.seen.left[which] == 0)
             found |= {
-                "saved_share": (expected - damaged) / expected,
+                "saved_share": (expected - damaged) / final,
                 "saved_area": (expected - damaged) / self.cells,
-                "contained": out & (damaged < CONTAINED * expected),
+                "contained": out & (damaged < CONTAINED * final),
             }
         return {name: np.asarray(values, np.float64) for name, values in found.items()}
 
@@ -244,8 +250,11 @@ class Episodes:
 
     def _note_wind(self, n: int) -> None:
         minutes = float(self.updates[n]) * self.settings.simulation.update_rate
-        factor = self._wind_factor()
-        self.seen.wind[n] = survey.wind_of(self.sim.landscape(n), minutes, factor)
+        factor, landscape = self._wind_factor(), self.sim.landscape(n)
+        self.seen.wind[n] = survey.wind_of(landscape, minutes, factor)
+        now = survey.series_at(landscape, minutes)
+        if self.grid is not None and now is not None:
+            self.grid.blow(n, now, factor)
 
     def _wind_factor(self) -> float:
         behave = self.settings.simulation.physics == "behave"
@@ -301,7 +310,7 @@ class Episodes:
         crew.y[n], crew.x[n] = np.divmod(taken, self.shape[1])
 
     def _check_manual_positions(self) -> None:
-        if self.options.agent_initialization_method == "automatic":
+        if self.options.agent_initialization_method != "manual":
             return
         height, width = self.shape
         for x, y in self.options.initial_agent_positions or ():

@@ -331,6 +331,7 @@ def _burnable() -> NDArray[np.bool_]:
 
 
 def _wind(settings: Settings, rng: np.random.Generator) -> dict[str, Any]:
+    """Speed, direction and series of the wind."""
     wind, shape = settings.wind, settings.area.screen_size
     if wind.function == "cfd":
         raise LandscapeFault(
@@ -338,10 +339,18 @@ def _wind(settings: Settings, rng: np.random.Generator) -> dict[str, Any]:
             "use simple, perlin or series; wind.simple.speed and direction may also be arrays or .npy files",
         )
     if wind.function == "perlin":
-        seeds = [_seed(settings, "wind", part.seed) for part in (wind.perlin.speed, wind.perlin.direction)]
-        mph = _noise(settings, seeds[0], wind.perlin.speed.scale, wind.perlin.speed, rng)
-        degrees = _noise(settings, seeds[1], wind.perlin.direction.scale, wind.perlin.direction, rng)
-        return {"wind_speed": mph * MPH, "wind_direction": degrees, "wind_series": None}
+        found = []
+        for part, unit in ((wind.perlin.speed, MPH), (wind.perlin.direction, 1.0)):
+            seed = _seed(settings, "wind", part.seed)
+            if settings.simulation.physics == "simfire":
+                # SimFire's order of operations: the range in ft/min first, and 32-bit values at the end.
+                low, high = part.range_min * unit, part.range_max * unit
+                above = _noise(settings, seed, part.scale, replace(part, range_min=0.0, range_max=2.0), rng)
+                values = (above * (high - low) / 2 + low).astype(np.float32).astype(np.float64)
+            else:
+                values = _noise(settings, seed, part.scale, part, rng) * unit
+            found.append(values)
+        return {"wind_speed": found[0], "wind_direction": found[1], "wind_series": None}
     factor, turn = 1.0, 0.0
     if "wind" in (settings.randomize or ()):
         factor, turn = rng.uniform(*wind.random.speed_factor), rng.uniform(*wind.random.turn)

@@ -107,7 +107,7 @@ def look(
             at, cell = 4 * crop * crop, y * width + x
             for channel in range(3):
                 for block in range(blocks):
-                    row[at + block] = seen.coarse[n, channel, block]
+                    row[at + block] = min(seen.coarse[n, channel, block], 1.0)  # sums of shares round up
                 at += blocks
             row[at + ground.block_of[cell]] = 1.0
             at += blocks
@@ -212,6 +212,16 @@ class GridView:
                 self._write((n, channel), name, np.clip(layer, *BOUNDS[name]))
             elif name == "bench_fire_map_final" and bench_final is not None:
                 self._write((n, channel), name, bench_final.reshape(self.shape))
+
+    def blow(self, n: int, wind: tuple[float, float], factor: float) -> None:
+        """Another wind, of a series: mph and degrees, the same everywhere.
+
+        :param factor: midflame wind over it
+        """
+        for channel, name in enumerate(self.options.attributes):
+            if name in ("wind_speed", "wind_direction"):
+                now = wind[0] * factor if name == "wind_speed" else wind[1] % 360
+                self._write((n, channel), name, np.full(self.shape, np.clip(now, *BOUNDS[name])))
 
     def look(
         self, chosen: np.ndarray, fire_map: np.ndarray, crew: Crew, bench: np.ndarray | None

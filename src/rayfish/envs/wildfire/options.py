@@ -7,7 +7,7 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from rayfish.envs.wildfire.codes import LINES
+from rayfish.envs.wildfire.codes import BURNED, LINES
 from rayfish.envs.wildfire.settings import Settings
 from rayfish.errors import EnvironmentFault, did_you_mean
 
@@ -79,7 +79,7 @@ class Options:
     :param deterministic: every episode has the same fire
     :param num_agents: agents on the map
     :param agent_initialization_method: `automatic` draws a start on unburned ground for every episode,
-        `manual` takes `initial_agent_positions`
+        `manual` takes `initial_agent_positions`; None is manual where these are given
     :param initial_agent_positions: (x, y) of each agent
     :param action_space_cls: `Discrete`: one number for movement and interaction; `MultiDiscrete`: one each
     :param observation: `local`: what an agent sees around it, a coarse map and some figures, flat;
@@ -108,7 +108,7 @@ class Options:
     agent_speed: int = 4
     deterministic: bool = False
     num_agents: int = 1
-    agent_initialization_method: str = "automatic"
+    agent_initialization_method: str | None = None
     initial_agent_positions: Sequence[Sequence[int]] | None = None
     action_space_cls: str = "Discrete"
     observation: str = "local"
@@ -132,10 +132,16 @@ class Options:
             if len(set(given)) < len(given):
                 raise EnvironmentFault(f"{name} has something twice: {list(given)}", "name each once")
             object.__setattr__(self, name, tuple(given))
+        object.__setattr__(self, "action_space_cls", _last_name(self.action_space_cls))
+        if isinstance(self.reward, str) and _last_name(self.reward) in _SIMHARNESS_REWARDS:
+            object.__setattr__(self, "reward", _SIMHARNESS_REWARDS[_last_name(self.reward)])
         for name, choices in _CHOICES.items():
             _one_of(name, getattr(self, name), choices)
         for name in ("agent_speed", "num_agents", "crop", "coarse"):
             _at_least_one(name, getattr(self, name))
+        for name in ("deterministic", "endangered", "benchmark"):
+            if not isinstance(getattr(self, name), bool):
+                raise EnvironmentFault(f"{name} is {getattr(self, name)!r}", "give true or false")
         if self.max_steps is not None:
             _at_least_one("max_steps", self.max_steps)
         if self.crop % 2 == 0:
@@ -148,19 +154,27 @@ class Options:
     @property
     def first_agent_id(self) -> int:
         """The number of the first agent on a fire map: as SimHarness, above the codes agents can leave."""
-        return max(INTERACTIONS[name] for name in self.interactions) + 1
+        return max(BURNED, *(INTERACTIONS[name] for name in self.interactions)) + 1
 
     @property
     def landscape(self) -> Any:
         """The simulator's configuration, a named landscape looked up."""
         given = self.simulation
-        return LANDSCAPES[given] if isinstance(given, str) and given in LANDSCAPES else given
+        if not isinstance(given, str) or Path(given).expanduser().exists():
+            return given
+        if given not in LANDSCAPES and not Path(given).suffix:
+            raise EnvironmentFault(f"there is no landscape {given!r}", hint(given, list(LANDSCAPES)))
+        return LANDSCAPES.get(given, given)
 
     def _check_positions(self) -> None:
+        given = self.initial_agent_positions
+        if self.agent_initialization_method is None:
+            method = "automatic" if given is None else "manual"
+            object.__setattr__(self, "agent_initialization_method", method)
         if self.agent_initialization_method == "automatic":
             return
-        given = self.initial_agent_positions
-        if given is None or len(given) != self.num_agents or any(len(place) != 2 for place in given):
+        fits = isinstance(given, Sequence) and len(given) == self.num_agents and all(map(_is_place, given))
+        if not fits:
             raise EnvironmentFault(
                 f"initial_agent_positions is {given!r} for num_agents={self.num_agents}",
                 "give one [x, y] for each agent, or set agent_initialization_method=automatic",
@@ -184,12 +198,20 @@ _SUBSETS = {
 }
 _CHOICES: dict[str, tuple[str | None, ...]] = {
     "physics": (None, "behave", "simfire"),
-    "agent_initialization_method": ("automatic", "manual"),
+    "agent_initialization_method": (None, "automatic", "manual"),
     "action_space_cls": ("Discrete", "MultiDiscrete"),
     "observation": ("local", "grid"),
     "production": (None, *RESOURCES),
     "scenario_order": ("random", "in_turn"),
 }
+
+
+_SIMHARNESS_REWARDS = {
+    "SimpleReward": "simple",
+    "AreaSavedPropReward": "area_saved",
+    "AreaSavedPropRewardV2": "area_saved_v2",
+}
+"""SimHarness's classes of rewards, by their names here."""
 
 
 def read(given: Mapping[str, Any]) -> Options:
@@ -208,6 +230,21 @@ def _one_of(name: str, value: Any, known: Iterable[str | None]) -> None:
     names = [choice for choice in known if choice is not None]
     if value not in known:
         raise EnvironmentFault(f"{name} has {value!r}", hint(str(value), names))
+
+
+def _last_name(given: Any) -> Any:
+    """Discrete, of a class or of a path that ends in it."""
+    name = getattr(given, "__name__", given)
+    return name.rsplit(".", 1)[-1] if isinstance(name, str) else given
+
+
+def _is_place(given: Any) -> bool:
+    """Whether it is a column and a row."""
+    return (
+        isinstance(given, Sequence)
+        and len(given) == 2
+        and all(isinstance(part, int) and not isinstance(part, bool) for part in given)
+    )
 
 
 def _at_least_one(name: str, value: Any) -> None:

@@ -12,6 +12,9 @@ from rayfish.envs.wildfire.codes import BURNED, BURNING, FIRELINE, MPH
 if TYPE_CHECKING:
     from rayfish.envs.wildfire.episodes import Episodes
 
+LOST = "×"
+"""The number of an agent that is lost."""
+
 LONGEST_TRAIL = 400
 """Steps of an agent that a picture shows."""
 
@@ -48,7 +51,10 @@ class Pictures:
         return np.asarray(
             self._painter(episodes, n).frame(
                 episodes.sim.fire_map[n],
-                [(int(crew.x[n, a]), int(crew.y[n, a]), a) for a in range(options.num_agents)],
+                [
+                    (int(crew.x[n, a]), int(crew.y[n, a]), LOST if crew.lost[n, a] else a)
+                    for a in range(options.num_agents)
+                ],
                 [[(int(xs[a]), int(ys[a])) for xs, ys in trail] for a in range(options.num_agents)],
                 wind=(math.hypot(x, y) / MPH, math.degrees(math.atan2(x, -y)) % 360),
                 clock_minutes=float(episodes.updates[n]) * episodes.settings.simulation.update_rate,

@@ -25,6 +25,10 @@ Grid = float | NDArray[np.float64]
 """One number for the whole map, or one per cell [H, W]."""
 
 _UNIT_MINUTES = {"s": 1 / 60, "m": 1.0, "h": 60.0, "d": 1440.0, "w": 10080.0}
+_TIME = re.compile(
+    r"(\d+(?:\.\d+)?)(s(?:ec(?:ond)?s?)?|m(?:in(?:ute)?s?)?|h(?:r|our)?s?|d(?:ay)?s?|w(?:k|eek)?s?)?",
+    re.IGNORECASE,
+)
 
 
 class SettingsFault(EnvironmentFault):
@@ -70,14 +74,14 @@ def known_keys(given: Mapping[Any, Any], known: Mapping[str, Any], where: str) -
 
 
 def minutes_of(time: str | float) -> int:
-    """Whole minutes of a time such as "24h", "1d 2h", "90m"; a bare number is minutes."""
+    """Whole minutes of a time such as "24h", "1d 2h", "1d2h", "90minutes"; a bare number is minutes."""
     if isinstance(time, int | float) and not isinstance(time, bool) and math.isfinite(time) and time >= 0:
         return round(time)
-    parts = str(time).split()
-    found = [re.fullmatch(r"(\d+(?:\.\d+)?)([smhdw]?)", text) for text in parts]
-    if not parts or None in found:
+    written = str(time)
+    found = _TIME.findall(written)
+    if not found or _TIME.sub("", written).strip():
         raise SettingsFault(f"{time!r} is no time", "write it like 24h, 1d 2h, 90m (units s, m, h, d, w)")
-    return round(sum(float(text[1]) * _UNIT_MINUTES[text[2] or "m"] for text in found if text))
+    return round(sum(float(amount) * _UNIT_MINUTES[unit[:1].lower() or "m"] for amount, unit in found))
 
 
 def runtime(given: Any, where: str) -> int:
@@ -164,6 +168,10 @@ def text(given: Any, where: str) -> str:
 def as_is(given: Any, where: str) -> Any:
     """Whatever it is; for keys that are kept but not used."""
     return given
+
+
+def ignored(given: Any, where: str) -> None:
+    """Nothing; for keys of SimFire's files that SimFire itself does not use."""
 
 
 def items(given: Any, where: str, example: str) -> list[Any]:

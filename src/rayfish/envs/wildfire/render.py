@@ -19,7 +19,7 @@ from rayfish.envs.wildfire import codes
 from rayfish.envs.wildfire import render_parts as parts
 from rayfish.errors import RayfishError
 
-Agent = tuple[float, float, int]
+Agent = tuple[float, float, int | str]
 """An agent on the map: x, y, and the number on its marker."""
 Path2D = Sequence[tuple[float, float]]
 """Where an agent has been, (x, y), oldest first."""
@@ -116,8 +116,9 @@ class Painter:
         cells = self._checked(np.asarray(fire_map))
         picture = self._ground.copy()
         self._paint_fire(picture, cells)
+        self._paint_trails(picture, trails or ())
         self._paint_lines(picture, cells)
-        self._paint_agents(picture, agents, trails or ())
+        self._paint_agents(picture, agents)
         return picture
 
     def _checked(self, cells: np.ndarray) -> np.ndarray:
@@ -176,13 +177,20 @@ class Painter:
         for colour, field, window in drawn:
             _lay(picture, colour, window, field.point(parts.edge(0.46, self._pixels)))
 
-    def _paint_agents(self, picture: Image.Image, agents: Sequence[Agent], trails: Sequence[Path2D]) -> None:
+    @property
+    def _marker(self) -> int:
+        """Pixels across an agent."""
         least = 18 if self.size >= 480 else 14 if self.size >= 240 else 9
-        diameter = round(min(max(1.5 * self._pixels, least), 26))
+        return round(min(max(1.5 * self._pixels, least), 26))
+
+    def _paint_trails(self, picture: Image.Image, trails: Sequence[Path2D]) -> None:
         for place, path in enumerate(trails):
             points = [self._centre(x, y) for x, y in path]
             colour = parts.AGENT_COLOURS[place % len(parts.AGENT_COLOURS)]
-            parts.trail(picture, points, max(diameter / 6, 1.6), colour)
+            parts.trail(picture, points, max(self._marker / 6, 1.6), colour)
+
+    def _paint_agents(self, picture: Image.Image, agents: Sequence[Agent]) -> None:
+        diameter = self._marker
         for place, (x, y, number) in enumerate(agents):
             sprite = parts.marker(str(number), place, diameter)
             # whole on the map, also at its border

@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 
 from rayfish.envs.wildfire import layers
 from rayfish.envs.wildfire import settings as settings_
+from rayfish.envs.wildfire.benchmark import Start, begin
 from rayfish.envs.wildfire.codes import BURNED, BURNING
 from rayfish.envs.wildfire.conditions import Condition
 from rayfish.envs.wildfire.layers import Landscape
@@ -34,7 +35,7 @@ from rayfish.files import atomic_write
 if TYPE_CHECKING:
     from rayfish.envs.wildfire.simulator import Simulator
 
-VERSION = 1
+VERSION = 2
 """Raised whenever the simulator gives other fires for the same settings: sets of before are then refused."""
 
 NAMES = ("steps", "burned", "unburned", "percent_burned", "x", "y", "seed")
@@ -81,6 +82,11 @@ class Scenario:
     def key(self) -> str:
         """A hash of what makes the fire: landscape and start."""
         return hashlib.sha256(json.dumps([self.seed, sorted(self.ignitions)]).encode()).hexdigest()
+
+    @property
+    def embers(self) -> int:
+        """The seed of the flight of embers, where they fly: a fire of a set is always the same."""
+        return embers_of(self.seed, self.ignitions)
 
     def figures(self) -> dict[str, float]:
         """What conditions speak of, by name."""
@@ -188,7 +194,7 @@ class ScenarioSet(Sequence[Scenario]):
     def split(self, evaluation: int) -> tuple[ScenarioSet, ScenarioSet]:
         """Fires to train on and `evaluation` fires to evaluate on; none is in both.
 
-        Which fires are held out depends on the fires alone, not on their order.
+        The first are held out: the same ones of a larger set that is drawn in the same way.
         """
         different = {scenario.key: scenario for scenario in self.scenarios}
         if not 0 < evaluation < len(different):
@@ -196,11 +202,8 @@ class ScenarioSet(Sequence[Scenario]):
                 f"{evaluation} of {len(different)} different fires to evaluate on",
                 f"hold out from 1 to {len(different) - 1}" if len(different) > 1 else "generate more fires",
             )
-        held = set(sorted(different)[:evaluation])
-        return (
-            replace(self, scenarios=tuple(one for key, one in different.items() if key not in held)),
-            replace(self, scenarios=tuple(different[key] for key in sorted(held))),
-        )
+        fires = tuple(different.values())
+        return replace(self, scenarios=fires[evaluation:]), replace(self, scenarios=fires[:evaluation])
 
     def landscape(self, index: int) -> Landscape:
         """What a fire of the set burns on."""
@@ -217,9 +220,15 @@ class ScenarioSet(Sequence[Scenario]):
         :param indices: which of the set, one for each fire
         :param fires: which of the simulator's; None is all of them
         """
-        ignitions = [list(self.scenarios[index].ignitions) for index in indices]
-        landscapes = [self.landscape(index) for index in indices] if self.varied else None
-        simulator.reset(fires=fires, ignitions=ignitions, landscapes=landscapes)
+        chosen = range(simulator.num_fires) if fires is None else fires
+        starts = [self.start_of(self.scenarios[index]) for index in indices]
+        landscapes = [self.landscape(index) if self.varied else None for index in indices]
+        begin(simulator, chosen, starts, landscapes)
+
+    def start_of(self, scenario: Scenario) -> Start:
+        """All that decides a fire of the set, besides the settings."""
+        embers = scenario.embers if self.settings.fire.spotting is not None else 0
+        return Start(scenario.seed if self.varied else None, scenario.ignitions, embers)
 
     def __len__(self) -> int:
         return len(self.scenarios)
@@ -246,12 +255,25 @@ def settings_hash(settings: Settings) -> str:
         replace(
             terrain, topography=replace(terrain.topography, path=None), fuel=replace(terrain.fuel, path=None)
         ),
-        (fire.max_fire_duration, fire.diagonal_spread, fire.spotting),
+        (fire.max_fire_duration, fire.diagonal_spread, fire.spotting, _start_kind(settings)),
         settings.environment,
         settings.wind,
         layers.drawn(settings),
     ]
     return settings_.digest(parts)
+
+
+def embers_of(seed: int, ignitions: Sequence[tuple[int, int]]) -> int:
+    """A seed for embers that depends on the fire alone; never 0."""
+    digest = hashlib.sha256(json.dumps(["embers", seed, sorted(ignitions)]).encode()).digest()
+    return 1 + int.from_bytes(digest[:4], "big") // 2
+
+
+def _start_kind(settings: Settings) -> tuple[Any, ...]:
+    """How the starts of a set are drawn."""
+    position = settings.fire.fire_initial_position
+    several = position.several
+    return ("several", several.count, several.spacing) if position.type == "several" else ("random",)
 
 
 def drawn_start(settings: Settings, rng: np.random.Generator) -> list[tuple[int, int]]:
@@ -291,8 +313,13 @@ class _Burner:
         """The scenarios with these numbers among all that `seed` gives; as many as the batch has fires."""
         simulator = self._simulator
         fires = [self._draw(seed, number) for number in numbers]
-        landscapes = None if self._shared is not None else [landscape for _, landscape, _ in fires]
-        simulator.reset(ignitions=[start for *_, start in fires], landscapes=landscapes, seed=seed)
+        flying = self.settings.fire.spotting is not None
+        starts = [
+            Start(own if self._shared is None else None, tuple(cells), embers_of(own, cells) if flying else 0)
+            for own, _, cells in fires
+        ]
+        landscapes = [landscape if self._shared is None else None for _, landscape, _ in fires]
+        begin(simulator, range(self.size), starts, landscapes)
         curves = [self._damaged()]
         while simulator.active.any():
             simulator.run(1)

@@ -34,6 +34,11 @@ class Area:
     pixel_scale: r.AboveZero = 50.0
 
 
+def _rescale(given: Any, where: str) -> int | None:
+    """A whole number or nothing; SimFire's files also write the word "None"."""
+    return None if given is None or str(given).lower() == "none" else r.whole(given, where)
+
+
 @dataclass(frozen=True)
 class Display:
     """SimFire's sizes on the screen; kept, but pictures here are scaled by themselves."""
@@ -41,7 +46,8 @@ class Display:
     fire_size: int = 2
     control_line_size: int = 2
     agent_size: int = 4
-    rescale_factor: Annotated[int | None, r.maybe(r.whole)] = None
+    rescale_factor: Annotated[int | None, _rescale] = None
+    rescale_size: Annotated[int | None, _rescale] = None
 
 
 @dataclass(frozen=True)
@@ -106,6 +112,7 @@ class Operational:
 class Historical:
     """Where SimFire would look for a recorded fire; used for nothing else."""
 
+    default: Any = None
     path: Any = None
     year: Any = None
     state: Any = None
@@ -272,6 +279,7 @@ class Fuel:
     :param path: the file, GeoTIFF or `.npy`
     :param array: fuel-model numbers [rows, columns]
     :param edits: cells that get another fuel model afterwards (fuel breaks)
+    :param burn_probability: in SimFire's files, used nowhere
     """
 
     type: Annotated[str, r.choice("functional", "array", "landfire", "operational", "historical")] = (
@@ -281,6 +289,7 @@ class Fuel:
     path: r.Path = None
     array: Annotated[NDArray[Any] | None, r.maybe(r.array)] = None
     edits: Annotated[tuple[Shape, ...], _edits] = ()
+    burn_probability: Annotated[None, r.ignored] = None
 
 
 @dataclass(frozen=True)
@@ -438,7 +447,7 @@ class RandomWind:
 class Wind:
     """Wind; directions are those it blows toward, clockwise from North.
 
-    :param series: rows [minute, mph, degrees], each valid from its minute on
+    :param series: rows [minute, mph, degrees], each valid from its minute on (physics `behave`)
     :param adjustment_factor: midflame wind over the wind given; 1 when midflame wind is given, about 0.4 for
         wind measured at 20 ft over open shrubs (physics `behave`)
     :param limit: Rothermel's limit on the wind that still speeds a fire up (physics `behave`)

@@ -33,12 +33,13 @@ def read(
 ) -> Settings:
     """The settings of a wildfire; what is not given has Rayfish's default.
 
-    :param config: a mapping, the path of a YAML file, or settings already read; None is the default landscape
-    :param physics: overrides `simulation.physics`
+    :param config: a mapping, the path of a YAML file, or settings already read; None is the default
+        landscape. A key `physics` beside the sections means `simulation.physics`
+    :param physics: overrides what the configuration says of it
     :raises SettingsFault: an unknown key, or a value that does not fit
     """
     if not isinstance(config, Settings):
-        given = _mapping(config)
+        given = _with_physics(_mapping(config))
         settings = _with_maps(readers.section(Settings, given, ""), given.get("area") or {})
         if settings.randomize is None:
             settings = replace(settings, randomize=("ignition",) if _draws_ignition(settings.fire) else ())
@@ -48,6 +49,7 @@ def read(
     if physics is not None:
         chosen = readers.choice(*PHYSICS)(physics, "physics")
         settings = replace(settings, simulation=replace(settings.simulation, physics=chosen))
+    _check_physics(settings)
     return settings
 
 
@@ -91,6 +93,22 @@ def _mapping(config: Mapping[str, Any] | str | Path | None) -> Mapping[str, Any]
     if not isinstance(given, Mapping):
         raise SettingsFault(f"{path} holds no sections", "write area:, terrain:, wind: and so on")
     return dict(_beside(given, path.parent))
+
+
+def _with_physics(given: Mapping[str, Any]) -> Mapping[str, Any]:
+    """With a key `physics` beside the sections moved to where it belongs, `simulation.physics`."""
+    physics, simulation = given.get("physics"), given.get("simulation")
+    rest = {key: item for key, item in given.items() if key != "physics"}
+    if physics is None or not isinstance(simulation, Mapping | None):
+        return rest
+    chosen = readers.choice(*PHYSICS)(physics, "physics")
+    before = (simulation or {}).get("physics")
+    if before not in (None, chosen):
+        raise SettingsFault(
+            f"physics is {chosen!r}, and simulation.physics is {before!r}",
+            "give one of them, or the same twice",
+        )
+    return rest | {"simulation": {**(simulation or {}), "physics": chosen}}
 
 
 def _beside(given: Any, folder: Path) -> Any:
@@ -221,6 +239,18 @@ def _check(settings: Settings) -> None:
                 "give one number, or a map of the same rows and columns",
             )
     _check_randomize(settings)
+
+
+def _check_physics(settings: Settings) -> None:
+    """That the physics can do what the other settings ask for.
+
+    :raises SettingsFault: it cannot
+    """
+    if settings.simulation.physics == "simfire" and settings.wind.function == "series":
+        raise SettingsFault(
+            "wind.function is series, and the wind of physics simfire never changes",
+            "set wind.function to simple or perlin, or use physics behave",
+        )
 
 
 def _grids(settings: Settings) -> list[tuple[str, Any]]:

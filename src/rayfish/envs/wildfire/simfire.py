@@ -41,7 +41,7 @@ class SimFire:
     def begin(self, fire: int, cells: np.ndarray, seed: int) -> None:
         """A map without fire, then the first burning cells; nothing is left to chance here."""
         fires = self.fires
-        for array in (fires.fire_map, fires.amounts, fires.clock):
+        for array in (fires.fire_map, fires.amounts, fires.clock, fires.elapsed):
             array[fire] = 0
         fires.fire_map[fire, cells] = BURNING
         fires.cells[fire, : len(cells)] = np.sort(cells)
@@ -49,7 +49,7 @@ class SimFire:
         fires.clock[fire, simfire_spread.LENGTH] = len(cells)
 
     def run(self, chosen: np.ndarray, updates: int) -> None:
-        """So many updates of the chosen fires."""
+        """So many updates of the chosen fires, or as many as SimFire makes before it quits."""
         settings = self.settings
         simfire_spread.run(
             self.fires,
@@ -72,6 +72,8 @@ class SimFire:
         for code in sorted(set(codes.tolist())):
             here = codes == code
             self.fires.fire_map[fires[here], cells[here]] = code
+        longest = int(self.fires.clock[fires, simfire_spread.LENGTH].max(initial=0))
+        self.fires = simfire_spread.roomier(self.fires, longest + self.fires.fire_map.shape[1])
         return np.ones(len(cells), bool)
 
     @property
@@ -99,12 +101,18 @@ class SimFire:
 
     def set_state(self, state: dict[str, Any]) -> None:
         """Goes on from `state`."""
+        self.fires = simfire_spread.roomier(self.fires, state["cells"].shape[1])
         for name in _KEPT:
-            getattr(self.fires, name)[...] = state[name]
+            kept = state[name]
+            part = getattr(self.fires, name)
+            if name in _LISTS:
+                part = part[:, : kept.shape[1]]
+            part[...] = kept
 
     def _tabulate(self, landscape: Landscape) -> np.ndarray:
         moisture = landscape.moisture["m1h"]  # SimFire knows one moisture
         return simfire_rates.rates(landscape, self.settings.area.pixel_scale, moisture)
 
 
-_KEPT = ("fire_map", "amounts", "cells", "ages", "clock")
+_LISTS = ("cells", "ages")
+_KEPT = ("fire_map", "amounts", *_LISTS, "clock", "elapsed")

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from rayfish.envs.wildfire.codes import NEIGHBOURS
+from rayfish.envs.wildfire.tables import gradient
 
 HEAT, MINERAL, SILICA_FREE, DENSITY = (np.float32(value) for value in (8000, 0.0555, 0.01, 32))
 """SimFire's fuel particles: BTU/lb, total and effective mineral content, lb/ft^3."""
@@ -20,7 +21,7 @@ HEAT, MINERAL, SILICA_FREE, DENSITY = (np.float32(value) for value in (8000, 0.0
 
 def rates(landscape: Any, cell_ft: float, moisture: float) -> np.ndarray:
     """Feet per minute into each cell, by the direction fire travels in: float64 [H*W, 8]."""
-    along_y, along_x = np.gradient(landscape.elevation.astype(np.float64), cell_ft)
+    along_y, along_x = gradient(landscape.elevation.astype(np.float64), cell_ft)
     steepness = np.hypot(along_x, along_y).astype(np.float32)
     downhill = np.arctan2(along_y, along_x + 0.000001).astype(np.float32)
     fuel = [np.asarray(getattr(landscape, name), np.float32) for name in ("w_0", "delta", "M_x", "sigma")]

@@ -18,7 +18,7 @@ from rayfish.envs.wildfire.codes import BURNED, BURNING, FIRELINE, NEIGHBOURS
 DX = tuple(dx for dx, _ in NEIGHBOURS)
 DY = tuple(dy for _, dy in NEIGHBOURS)
 ATTENUATION = tuple(_FEET[code] for code in sorted(_FEET))
-LENGTH, UPDATES, TIME_STEPS, QUIT = range(4)
+LENGTH, UPDATES, QUIT = range(3)
 
 
 class SimFires(NamedTuple):
@@ -28,10 +28,11 @@ class SimFires(NamedTuple):
     :param amounts: float64 [N, C] feet burned into each cell
     :param spread: float64 [N, C] feet of this update; zero between updates
     :param marked: uint8 [N, C] whether a cell is a target of this update; zero between updates
-    :param cells: int32 [N, 2C] the burning cells, in SimFire's order
-    :param ages: int32 [N, 2C] their ages
+    :param cells: int32 [N, 2C or more] the burning cells, in SimFire's order; see `roomier`
+    :param ages: int32, likewise, their ages
     :param targets: int32 [N, C] list of the targets of an update
-    :param clock: int32 [N, 4] length of the list, updates, those of them that took time, whether it is over
+    :param clock: int32 [N, 3] length of the list, updates, whether it is over
+    :param elapsed: float64 [N] minutes, added up update by update as SimFire does
     """
 
     fire_map: Any
@@ -42,6 +43,7 @@ class SimFires(NamedTuple):
     ages: Any
     targets: Any
     clock: Any
+    elapsed: Any
 
 
 def new_sim_fires(number: int, cells: int) -> SimFires:
@@ -54,8 +56,22 @@ def new_sim_fires(number: int, cells: int) -> SimFires:
         np.zeros((number, 2 * cells), np.int32),
         np.zeros((number, 2 * cells), np.int32),
         np.zeros((number, cells), np.int32),
-        np.zeros((number, 4), np.int32),
+        np.zeros((number, 3), np.int32),
+        np.zeros(number),
     )
+
+
+def roomier(fires: SimFires, room: int) -> SimFires:
+    """With lists that hold `room` burning cells; fires whose lists are long enough are left as they are.
+
+    A cell that does not burn can catch fire once until the next lines are placed: room for the burning cells
+    of that moment and for every cell of the map is enough until then.
+    """
+    more = room - fires.cells.shape[1]
+    if more <= 0:
+        return fires
+    cells, ages = (np.pad(part, ((0, 0), (0, more))) for part in (fires.cells, fires.ages))
+    return fires._replace(cells=cells, ages=ages)
 
 
 @njit(cache=True)
@@ -142,22 +158,22 @@ def step(
     cell_ft: float,
     stops: bool,
     with_lines: bool,
-) -> None:
-    """One `run(1)` of one fire."""
+) -> bool:
+    """One update of one fire; gives whether it goes on (SimFire's RUNNING, else QUIT)."""
     clock = fires.clock[n]
     expire(fires, n, duration)
-    elapsed = clock[TIME_STEPS] * minutes
-    if clock[LENGTH] == 0 or minutes > runtime or elapsed > runtime:
+    if clock[LENGTH] == 0 or minutes > runtime or fires.elapsed[n] > runtime:
         clock[QUIT] = 1
-        return
+        return False
     clock[UPDATES] += 1
     found = aim(fires, n, rates, minutes, width, stride)
     if found == 0:
-        return
+        return True
     if with_lines:
         attenuate(fires, n, ATTENUATION, stops)
     settle(fires, n, found, cell_ft)
-    clock[TIME_STEPS] += 1
+    fires.elapsed[n] += minutes
+    return True
 
 
 @njit(cache=True)
@@ -176,12 +192,13 @@ def run(
     stops: bool,
     with_lines: Any,
 ) -> None:
-    """Up to so many updates of the chosen fires, until each is over."""
+    """Up to so many updates of the chosen fires, until SimFire would quit.
+
+    Quitting ends the call, not the fire: what burns past the runtime is an update older after each call.
+    """
     for n in chosen:
         for _ in range(updates):
-            if fires.clock[n, QUIT]:
-                break
-            step(
+            if not step(
                 fires,
                 n,
                 table[table_of[n]],
@@ -193,4 +210,5 @@ def run(
                 cell_ft,
                 stops,
                 with_lines[n],
-            )
+            ):
+                break

@@ -8,6 +8,7 @@ print(sim.counts())
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -15,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from rayfish.envs.wildfire import layers
+from rayfish.envs.wildfire import fuels, layers
 from rayfish.envs.wildfire import settings as settings_
 from rayfish.envs.wildfire.behave import Behave
 from rayfish.envs.wildfire.codes import LINES, NAMES
@@ -26,6 +27,7 @@ from rayfish.envs.wildfire.tables import Heads
 from rayfish.errors import RayfishError
 
 _LAYERS = frozenset({"elevation", "fuel", "wind", "moisture"})
+_WIND = ("wind_speed", "wind_direction")
 Cells = Sequence[tuple[int, int]]
 
 
@@ -55,13 +57,15 @@ class Simulator:
         self._drawn = set(self.settings.randomize or ())
         kind = SimFire if self.settings.simulation.physics == "simfire" else Behave
         self._engine: Behave | SimFire = kind(self.settings, num_fires)
-        self._first = layers.make(self.settings, self._rng)
+        first = layers.make(self.settings, self._rng)
+        self._bases = [first]  # what landscapes are drawn from: one for all fires, or one each
+        self._changed = False  # whether a layer was set by hand
         own = bool(self._drawn & _LAYERS)
-        self._landscapes = [self._first] * (num_fires if own else 1)
+        self._landscapes = [first] * (num_fires if own else 1)
         self._of = np.arange(num_fires) if own else np.zeros(num_fires, np.int64)
         self._stale = True
         self.ignitions: list[list[tuple[int, int]]] = [[] for _ in range(num_fires)]
-        self._start = layers.ignition(self.settings, self._first, self._rng)
+        self._start = layers.ignition(self.settings, first, self._rng)
         self.reset()
 
     def reset(
@@ -85,7 +89,8 @@ class Simulator:
             if landscapes is not None:
                 self._put_landscape(int(fire), landscapes[place])
             elif self._drawn & _LAYERS:
-                self._put_landscape(int(fire), layers.redraw(self.settings, self._first, self._rng))
+                base = self._bases[fire if len(self._bases) > 1 else 0]
+                self._put_landscape(int(fire), layers.redraw(self.settings, base, self._rng))
         for place, fire in enumerate(chosen):
             if ignitions is not None:
                 cells = [(int(x), int(y)) for x, y in ignitions[place]]
@@ -96,27 +101,53 @@ class Simulator:
             self.ignitions[fire] = cells
             self.engine.begin(int(fire), self._flat(cells), int(self._rng.integers(1 << 62)))
 
-    def run(self, updates: int = 1, fires: Iterable[int] | np.ndarray | None = None) -> np.ndarray:
-        """Advances fires by so many updates; those that are over stay as they are. Gives `active`."""
+    def run(self, updates: int | str = 1, fires: Iterable[int] | np.ndarray | None = None) -> np.ndarray:
+        """Advances fires; those that are over stay as they are. Gives `active`.
+
+        In physics `simfire` only a fire that is out stays as it is: past the runtime each call makes what
+        still burns an update older, as in SimFire.
+
+        :param updates: how many, or a time such as "2h"
+        :param fires: indices or a mask; None is all
+        """
+        if isinstance(updates, str):
+            updates = round(settings_.minutes_of(updates) / self.settings.simulation.update_rate)
         self.engine.run(self._chosen(fires), int(updates))
         return self.active
 
     def place_lines(self, fire: int, lines: Iterable[tuple[int, int, int | str]]) -> int:
-        """Lines in one fire, each (x, y, code or name); gives how many could be placed."""
+        """Lines in one fire, each (x, y, code or name); gives how many could be placed.
+
+        Kinds that do not exist are an error; in physics `simfire` they are left out with a warning.
+        """
         rows = [(x, y, LINES.get(code, code) if isinstance(code, str) else code) for x, y, code in lines]
+        wrong = list(dict.fromkeys(code for *_, code in rows if code not in LINES.values()))
+        if wrong:
+            self._refuse(wrong)
+            rows = [row for row in rows if row[2] not in wrong]
         if not rows:
             return 0
         xs, ys, codes = (np.array(column) for column in zip(*rows, strict=True))
         return int(self.place(np.full(len(rows), fire), xs, ys, codes).sum())
 
     def place(self, fires: np.ndarray, xs: np.ndarray, ys: np.ndarray, codes: np.ndarray) -> np.ndarray:
-        """Lines in many fires at once; gives a mask of those that could be placed."""
+        """Lines in many fires at once; gives a mask of those that could be placed. See `place_lines`."""
+        fires, xs, ys, codes = (np.asarray(part) for part in (fires, xs, ys, codes))
         wrong = [code for code in np.unique(codes).tolist() if code not in LINES.values()]
         if wrong:
-            known = ", ".join(f"{name} {code}" for name, code in LINES.items())
-            raise RayfishError(f"there is no kind of line {wrong[0]!r}", f"there are {known}")
+            self._refuse(wrong)
+            placed = ~np.isin(codes, wrong)
+            placed[placed] = self.place(fires[placed], xs[placed], ys[placed], codes[placed])
+            return placed
         self._require_inside(xs, ys)
-        return self.engine.place(np.asarray(fires), np.asarray(ys) * self.shape[1] + xs, np.asarray(codes))
+        return self.engine.place(fires, ys * self.shape[1] + xs, codes)
+
+    def _refuse(self, kinds: list[Any]) -> None:
+        """Kinds of line that do not exist: SimFire leaves them out, and warns."""
+        known = ", ".join(f"{name} {code}" for name, code in LINES.items())
+        if isinstance(self._engine, Behave):
+            raise RayfishError(f"there is no kind of line {kinds[0]!r}", f"there are {known}")
+        warnings.warn(f"lines of unknown kind {kinds} were left out: there are {known}", stacklevel=3)
 
     @property
     def fire_map(self) -> np.ndarray:
@@ -166,7 +197,9 @@ class Simulator:
             self._landscapes = self._landscapes * self.num_fires
             self._of = np.arange(self.num_fires)
             self._stale = True
-        self._landscapes[self._of[fire]] = landscape
+        before, self._landscapes[self._of[fire]] = self._landscapes[self._of[fire]], landscape
+        if (before.wind_series is None) != (landscape.wind_series is None):
+            self._stale = True  # one wind or several: the tables of all fires are laid out in another way
         if not self._stale:
             self._engine.set_landscape(int(self._of[fire]), landscape)
 
@@ -186,6 +219,7 @@ class Simulator:
             "of": self._of.copy(),
             "ignitions": [list(cells) for cells in self.ignitions],
             "rng": self._rng.bit_generator.state,
+            "bases": list(self._bases) if self._changed else None,
         }
 
     def set_state(self, state: Mapping[str, Any]) -> None:
@@ -193,6 +227,8 @@ class Simulator:
         self._landscapes, self._of = list(state["landscapes"]), state["of"].copy()
         self.ignitions = [list(cells) for cells in state["ignitions"]]
         self._rng.bit_generator.state = state["rng"]
+        if state.get("bases") is not None:
+            self._bases, self._changed = list(state["bases"]), True
         self._engine.set_landscapes(self._landscapes, self._of)
         self._stale = False
         self._engine.set_state(state["engine"])
@@ -245,8 +281,11 @@ class Simulator:
         return found[0] if len(found) == 1 else np.stack(found)
 
     def _set_layer(self, name: str, value: Any) -> None:
-        """A layer of all fires [H, W] or of each [N, H, W]."""
-        array = np.array(value)
+        """A layer of all fires [H, W] or of each [N, H, W]; it stays at `reset` unless it is drawn anew.
+
+        Wind takes the place of a series.
+        """
+        array = _fuel_numbers(value) if name == "fuel" else np.array(value)
         if array.shape not in (self.shape, (self.num_fires, *self.shape)):
             raise RayfishError(
                 f"{name} has the shape {array.shape}",
@@ -255,11 +294,39 @@ class Simulator:
         if array.ndim == 3 and len(self._landscapes) == 1:
             self._landscapes = self._landscapes * self.num_fires
             self._of = np.arange(self.num_fires)
-        each = array if array.ndim == 3 else [array] * len(self._landscapes)
-        self._landscapes = [
-            replace(landscape, **{name: part}) for landscape, part in zip(self._landscapes, each, strict=True)
-        ]
-        self._stale = True
+        self._landscapes = _with_layer(self._landscapes, name, array)
+        self._bases = _with_layer(self._bases, name, array)
+        self._stale = self._changed = True
+
+
+def _with_layer(landscapes: list[Landscape], name: str, array: np.ndarray) -> list[Landscape]:
+    """Landscapes with another layer: one for all of them, or one for each."""
+    if array.ndim == 3 and len(landscapes) == 1:
+        landscapes = landscapes * len(array)
+    each = array if array.ndim == 3 else [array] * len(landscapes)
+    more: dict[str, Any] = {"wind_series": None} if name in _WIND else {}
+    return [
+        replace(landscape, **{name: part}, **more) for landscape, part in zip(landscapes, each, strict=True)
+    ]
+
+
+def _fuel_numbers(value: Any) -> np.ndarray:
+    """Numbers of fuel models, given as such or as codes.
+
+    :raises RayfishError: something is no fuel model
+    """
+    given = np.array(value)
+    if given.dtype.kind == "f":
+        if not (given == np.floor(given)).all():
+            raise RayfishError("fuel has numbers that are not whole", "give numbers of fuel models")
+        given = given.astype(np.int64)
+    without = given[np.isin(given, fuels.NO_DATA)] if given.dtype.kind in "iu" else given[:0]
+    if without.size:
+        raise RayfishError(
+            f"fuel has {without[0]}, which means no data, in {without.size} cells",
+            "give a fuel model for every cell: 99 is bare ground",
+        )
+    return fuels.as_numbers(given).astype(np.int16)
 
 
 def _as_property(name: str, what: str) -> property:

@@ -23,6 +23,9 @@ from rayfish.envs.wildfire.codes import BURNED, BURNING, FIRELINE, NEIGHBOURS
 TICK_BITS = 11
 TICKS = 1 << TICK_BITS
 NEVER = 1 << 30
+STEPS = NEVER // TICKS - 1
+"""The steps that the clock of a fire can count."""
+
 SPEED = 1 << 40
 """SPEED // cost is a rate of spread: what a line holds is given in this unit."""
 

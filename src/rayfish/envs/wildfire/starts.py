@@ -13,7 +13,7 @@ from rayfish.envs.wildfire import layers
 from rayfish.envs.wildfire.benchmark import Start
 from rayfish.envs.wildfire.layers import Landscape
 from rayfish.envs.wildfire.options import Options, hint
-from rayfish.envs.wildfire.scenarios import Scenario, ScenarioSet, settings_hash
+from rayfish.envs.wildfire.scenarios import ScenarioSet, settings_hash
 from rayfish.envs.wildfire.settings import Settings
 from rayfish.errors import EnvironmentFault
 
@@ -46,13 +46,13 @@ class Starts:
         """
         rng, settings = self.rngs[n], self.settings
         if self.scenarios is not None:
-            return self._of_scenario(self.scenarios[self._next(n)])
+            return self.scenarios.start_of(self.scenarios[self._next(n)])
         if self._same:
             rng = np.random.default_rng(0)
         seed = int(rng.integers(1, _SEEDS)) if self.varied else None
         ground = shared if seed is None else self._made(seed)
         drawn = "ignition" in (settings.randomize or ())
-        cells = layers.ignition(settings, ground, rng if drawn else np.random.default_rng(seed or 0))
+        cells = layers.ignition(settings, ground, rng if drawn else np.random.default_rng(0))
         embers = int(rng.integers(1, _SEEDS)) if settings.fire.spotting is not None else 0
         return Start(seed, tuple(cells), embers)
 
@@ -65,6 +65,8 @@ class Starts:
 
     def _next(self, n: int) -> int:
         assert self.scenarios is not None
+        if self._same:
+            return 0
         if not self._in_turn:
             return int(self.rngs[n].integers(len(self.scenarios)))
         turn = int(self._turns[n]) % len(self.scenarios)
@@ -77,11 +79,7 @@ class Starts:
             return []
         if self.settings.fire.spotting is not None:
             return []
-        return [(self._of_scenario(one), one.damage) for one in self.scenarios]
-
-    def _of_scenario(self, scenario: Scenario) -> Start:
-        embers = scenario.seed + 1 if self.settings.fire.spotting is not None else 0
-        return Start(scenario.seed if self.varied else None, scenario.ignitions, embers)
+        return [(self.scenarios.start_of(one), one.damage) for one in self.scenarios]
 
 
 def _scenario_set(options: Options, settings: Settings) -> ScenarioSet | None:
@@ -115,17 +113,20 @@ def _drawn_set(given: Mapping[str, Any], settings: Settings) -> ScenarioSet:
         if name not in _DRAWN:
             raise EnvironmentFault(f"scenarios has no key {name!r}", hint(str(name), list(_DRAWN)))
     recipe = _DRAWN | dict(given)
+    for name in ("count", "seed", "evaluation"):
+        if not isinstance(recipe[name], int) or isinstance(recipe[name], bool) or recipe[name] < 0:
+            raise EnvironmentFault(f"scenarios.{name} is {recipe[name]!r}", "give a whole number")
     if recipe["part"] not in _PARTS:
         raise EnvironmentFault(f"scenarios.part is {recipe['part']!r}", hint(str(recipe["part"]), _PARTS))
     key = (settings_hash(settings), recipe["count"], recipe["seed"], recipe["where"])
     if key not in _MADE:
         folder = Path(user_cache_dir("rayfish")) / "wildfire"
         _MADE[key] = ScenarioSet.kept(
-            folder, settings, int(recipe["count"]), seed=int(recipe["seed"]), where=recipe["where"]
+            folder, settings, recipe["count"], seed=recipe["seed"], where=recipe["where"]
         )
     if recipe["part"] == "all":
         return _MADE[key]
-    train, evaluation = _MADE[key].split(int(recipe["evaluation"]))
+    train, evaluation = _MADE[key].split(recipe["evaluation"])
     return train if recipe["part"] == "train" else evaluation
 
 

@@ -85,12 +85,20 @@ def lay(ground: Ground, place: int, landscape: Landscape, physics: str) -> None:
     ground.burnable[place] = landscape.burnable(physics).ravel()
 
 
+def series_at(landscape: Landscape, minutes: float) -> tuple[float, float] | None:
+    """Of a series of winds the one at a time: mph, and degrees toward which it blows."""
+    if landscape.wind_series is None:
+        return None
+    since, mph, degrees = landscape.wind_series
+    part = max(int(np.searchsorted(since, minutes + 1e-9, side="right")) - 1, 0)
+    return float(mph[part]), float(degrees[part])
+
+
 def wind_of(landscape: Landscape, minutes: float, factor: float) -> tuple[float, float]:
     """The midflame wind toward x and y (down) in ft/min: the map's mean, at a time of a series."""
-    if landscape.wind_series is not None:
-        since, mph, degrees = landscape.wind_series
-        part = max(int(np.searchsorted(since, minutes + 1e-9, side="right")) - 1, 0)
-        speed, turned = mph[part] * MPH, math.radians(degrees[part])
+    now = series_at(landscape, minutes)
+    if now is not None:
+        speed, turned = now[0] * MPH, math.radians(now[1])
         return factor * speed * math.sin(turned), -factor * speed * math.cos(turned)
     turns = np.radians(landscape.wind_direction)
     x, y = landscape.wind_speed * np.sin(turns), -landscape.wind_speed * np.cos(turns)

@@ -12,9 +12,10 @@ from numba import njit
 
 from rayfish.envs.wildfire import fuels, rothermel
 from rayfish.envs.wildfire.codes import MPH
-from rayfish.envs.wildfire.spread import DX, DY, HOLDS_ALL, NEVER, SPEED, TICKS
+from rayfish.envs.wildfire.spread import DX, DY, HOLDS_ALL, NEVER, SPEED, STEPS, TICKS
+from rayfish.errors import RayfishError
 
-MAX_SUBSTEPS = 32
+MAX_SUBSTEPS = (STEPS + 1) // 128  # leaves a fire 127 updates at least until its clock is full
 FLAME, POWER = 0.45, 0.46  # Byram: flame length in ft of a fireline intensity in BTU/ft/s
 MOISTURES = ("m1h", "m10h", "m100h", "herb", "woody")
 
@@ -74,7 +75,7 @@ def heads(landscape: Any, cell_ft: float, mph: np.ndarray, *, wind_limit: bool) 
     :param mph: [2, H, W] midflame wind toward x and toward y (down), miles per hour
     """
     shape = landscape.elevation.shape
-    along_y, along_x = _gradient(landscape.elevation, cell_ft)
+    along_y, along_x = gradient(landscape.elevation, cell_ft)
     given = [np.asarray(landscape.moisture[name], np.float64) for name in MOISTURES]
     if all(part.ndim == 0 for part in given):
         moist = np.array(given).reshape(5, 1)
@@ -96,9 +97,17 @@ def tabulate(found: Heads, cell_ft: float, minutes: float) -> Table:
     """The table of a landscape, given its head fires.
 
     :param minutes: fire time of one update
+    :raises RayfishError: fire crosses more cells in one update than its clock has steps for
     """
-    per_update = minutes / cell_ft
-    substeps = min(MAX_SUBSTEPS, max(1, math.ceil(float(found.rate.max(initial=0.0)) * per_update)))
+    per_update, fastest = minutes / cell_ft, float(found.rate.max(initial=0.0))
+    substeps = max(1, math.ceil(fastest * per_update))
+    if substeps > MAX_SUBSTEPS:
+        raise RayfishError(
+            f"fire runs at {fastest:,.0f} ft/min here: {substeps:,} cells of {cell_ft:g} ft "
+            f"in one update of {minutes:g} min",
+            f"lower simulation.update_rate to {0.99 * MAX_SUBSTEPS * cell_ft / fastest:.3g} min or less; "
+            f"fire may cross at most {MAX_SUBSTEPS:,} cells in an update",
+        )
     costs = np.empty((len(found.rate), 8), np.int32)
     ellipse = (found.rate, found.heading_x, found.heading_y, found.ellipse)
     _costs(*ellipse, per_update / substeps / TICKS, costs)
@@ -117,7 +126,7 @@ def _models() -> np.ndarray:
     return fuels.table()
 
 
-def _gradient(elevation: np.ndarray, cell_ft: float) -> tuple[np.ndarray, np.ndarray]:
+def gradient(elevation: np.ndarray, cell_ft: float) -> tuple[np.ndarray, np.ndarray]:
     """Rise over run along y (down) and x; a map of one row or column is level across."""
     parts = [
         np.gradient(elevation, cell_ft, axis=axis) if elevation.shape[axis] > 1 else np.zeros_like(elevation)
