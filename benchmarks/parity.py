@@ -26,7 +26,7 @@ from typing import Any
 RESULTS = Path(__file__).resolve().parent / "results"
 RUNS = RESULTS / "parity-runs.jsonl"
 # Long enough for both paths to be past the steep part of the curve.
-STEPS = {"cartpole": 120_000, "acrobot": 150_000}
+STEPS = {"cartpole": 250_000, "acrobot": 150_000}
 PATHS = {"batched": "batched", "rllib": "RLlib's runner"}
 COLOURS = {"batched": "tab:blue", "rllib": "tab:orange"}
 # The 97.5 % point of Student's t, by degrees of freedom.

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from pettingzoo.test import parallel_api_test
 
+import rayfish
 from rayfish.algorithm.adapters import ParallelAdapter
 from rayfish.envs.agents import AgentSlots, AgentsVector
 from rayfish.envs.kinds import is_parallel
@@ -115,3 +116,18 @@ def test_one_environment_of_many_begins_anew_by_its_mask():
 def test_many_stepped_as_one_take_no_grid_either():
     with pytest.raises(RayfishError, match="the same for all agents"):
         WildfireParallel.vector_of_agents(2, simulation=TINY, observation="grid")
+
+
+def test_agents_can_have_a_policy_each(ray_session):
+    words = (
+        "environment.env_config.num_agents=2",
+        "environment.env_config.scenarios=null",
+        "multi_agent.mapping={agent_0: first, agent_1: second}",
+        "rollouts.num_envs_per_env_runner=1",
+        "training.train_batch_size_per_learner=128",
+        "training.minibatch_size=64",
+    )
+    with rayfish.Trainer("wildfire_marl", *words) as trainer:
+        metrics = trainer.step()
+    assert {name.split("/")[1] for name in metrics if name.startswith("learn/")} >= {"first", "second"}
+    assert metrics["run/env_steps"] == 128
