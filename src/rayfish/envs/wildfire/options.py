@@ -160,11 +160,11 @@ class Options:
     def landscape(self) -> Any:
         """The simulator's configuration, a named landscape looked up."""
         given = self.simulation
-        if not isinstance(given, str) or Path(given).expanduser().exists():
-            return given
-        if given not in LANDSCAPES and not Path(given).suffix:
+        if not isinstance(given, str) or given in LANDSCAPES:
+            return LANDSCAPES[given] if isinstance(given, str) else given
+        if not Path(given).suffix and not Path(given).expanduser().exists():
             raise EnvironmentFault(f"there is no landscape {given!r}", hint(given, list(LANDSCAPES)))
-        return LANDSCAPES.get(given, given)
+        return given
 
     def _check_positions(self) -> None:
         given = self.initial_agent_positions
