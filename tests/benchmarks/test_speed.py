@@ -89,15 +89,19 @@ def test_medians_and_ratios(log):
     assert rows["sb3"]["steps_per_s_ratio"] == pytest.approx(6.67, abs=0.01)
 
 
-def test_a_peer_that_misses_its_goal_on_most_seeds_has_no_time(log):
+def test_a_peer_that_misses_its_goal_on_most_seeds_shows_how_far_it_was_and_what_it_took_at_least(log):
     log.lines = [
+        line("rayfish", 1, 4.0),
         line("sb3", 1, 20.0),
         line("sb3", 2, 20.0, reached=False),
         line("sb3", 3, 20.0, reached=False),
     ]
-    row = speed_table.summary(log, "run")["cartpole"]["peers"]["sb3"]
+    peers = speed_table.summary(log, "run")["cartpole"]["peers"]
+    row = peers["sb3"]
     assert (row["train_s"], row["reached"]) == (None, 1)
-    assert "not reached" in speed_table._number(row["train_s"], 1)
+    assert "given up at" in speed_table._steps(row)
+    assert speed_table._seconds(row, "train_s") == "> 20"
+    assert speed_table._times(row, "train_s", peers["rayfish"]) == "> 5.0"
 
 
 def test_a_run_made_before_is_not_made_again(log, monkeypatch):

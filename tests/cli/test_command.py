@@ -92,6 +92,7 @@ def test_resume_of_a_run_that_is_not_there(tmp_path):
     assert "no run answers to 'last'" in done.stderr
 
 
+@pytest.mark.slow
 def test_a_sweep_over_values_and_seeds_makes_one_run_each(tmp_path):
     sweep = ("--multirun", "training.lr=1e-3,1e-4", "--seeds", "2", "--plain")
     done = rayfish("train", "cartpole", *SMALL, *sweep, cwd=tmp_path)
@@ -129,6 +130,7 @@ def test_a_reader_that_stops_early_is_no_error(tmp_path):
     assert "Traceback" not in done.stderr
 
 
+@pytest.mark.slow
 def test_a_project_outside_the_clone_trains_with_its_own_env_model_and_callback_on_two_runners(tmp_path):
     (tmp_path / "model").mkdir()
     (tmp_path / "hill.py").write_text(

@@ -88,6 +88,7 @@ def test_a_killed_runner_comes_back_with_another_seed_and_the_normaliser(words):
     assert np.allclose(seen["default_policy"]["leaves"][0]["mean"], expected, atol=0.1)
 
 
+@pytest.mark.slow
 def test_a_runner_that_hangs_is_restarted_and_its_line_is_told(words, capsys):
     run = rayfish.train(
         "cartpole",
@@ -101,6 +102,7 @@ def test_a_runner_that_hangs_is_restarted_and_its_line_is_told(words, capsys):
     assert metrics_of(run)[-1]["run/env_steps"] >= 400
 
 
+@pytest.mark.slow
 def test_restarts_end_at_their_limit_with_the_reason(words, capsys):
     with pytest.raises(
         RunFailed, match=r"max_num_env_runner_restarts=1\); runner 1 died last: ValueError"

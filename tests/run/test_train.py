@@ -249,6 +249,7 @@ def test_what_a_resume_changed_is_kept_with_the_run():
     assert metrics_of(run)[-1]["learn/default_policy/default_optimizer_learning_rate"] == pytest.approx(1e-5)
 
 
+@pytest.mark.slow
 def test_an_env_that_always_dies_on_its_runner_is_a_failed_run(workdir):
     (workdir / "bursts.py").write_text(
         "import gymnasium as gym\n"

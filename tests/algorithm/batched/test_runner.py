@@ -314,15 +314,14 @@ def test_an_environment_of_jax_arrays_is_sampled_as_one_batch(ray_session):
     assert returns[-1] > returns[0], "the policy does not learn from what it sees"
 
 
-@pytest.mark.parametrize("algo", ["IMPALA", "APPO"])
-def test_remote_runners_fetch_the_weights_that_impala_leaves_for_them(algo):
+def test_remote_runners_fetch_the_weights_that_impala_leaves_for_them():
     words = (
         "environment.env=CartPole-v1",
         "rollouts.num_env_runners=1",
         "training.model.fcnet_hiddens=[8]",
         "reporting.min_time_s_per_iteration=0.5",
     )
-    with rayfish.Trainer(None, f"algo.name={algo}", *words) as trainer:
+    with rayfish.Trainer(None, "algo.name=APPO", *words) as trainer:  # IMPALA's class
         first = trainer.foreach_runner(_sum_of_weights)[-1]
         for _ in range(20):
             trainer.step()
