@@ -314,6 +314,16 @@ def test_an_environment_of_jax_arrays_is_sampled_as_one_batch(ray_session):
     assert returns[-1] > returns[0], "the policy does not learn from what it sees"
 
 
+def test_no_two_runners_seed_an_environment_alike():
+    seeds = []
+    for worker in range(3):
+        # RLlib's own seed of a runner is the experiment's and its number; copy i of it takes i more.
+        runner = SimpleNamespace(_seed=7 + worker, worker_index=worker, num_envs=4)
+        first = BatchedEnvRunner._own_seed(runner)
+        seeds += range(first, first + 4)
+    assert len(set(seeds)) == 12 and seeds[0] == 7
+
+
 def test_remote_runners_fetch_the_weights_that_impala_leaves_for_them():
     words = (
         "environment.env=CartPole-v1",
