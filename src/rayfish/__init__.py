@@ -27,6 +27,7 @@ _PUBLIC = {
     "load": "rayfish.run.policy",
     "rollout": "rayfish.run.rollout",
     "train": "rayfish.run.train",
+    "tune": "rayfish.sweep.api",
     "view": "rayfish.run.view",
 }
 
@@ -39,6 +40,7 @@ __all__ = [
     "load",
     "rollout",
     "train",
+    "tune",
     "view",
 ]
 
@@ -51,9 +53,12 @@ if TYPE_CHECKING:
     from rayfish.run.train import train
     from rayfish.run.trainer import Trainer
     from rayfish.run.view import view
+    from rayfish.sweep.api import tune
 
 
 def __getattr__(name: str) -> Any:
+    if name == "sweep":  # rayfish.sweep.report(...) in a function that is tuned
+        return import_module("rayfish.sweep")
     if name not in _PUBLIC:
         raise AttributeError(f"module 'rayfish' has no attribute {name!r}")
     value = getattr(import_module(_PUBLIC[name]), name)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import errno
 import os
+import shutil
 import threading
 from pathlib import Path
 
@@ -31,6 +32,31 @@ def atomic_link(link: str | Path, target: str) -> None:
     beside.symlink_to(target)
     beside.replace(link)
     _sync_folder(link.parent)
+
+
+def link_or_copy(source: Path, target: Path) -> None:
+    """A second name for a file or a folder's files, where the file system has that; else a copy."""
+
+    def one(a: str, b: str) -> str:
+        try:
+            os.link(a, b)
+        except OSError:
+            shutil.copy2(a, b)
+        return b
+
+    remove(target)
+    if source.is_dir():
+        shutil.copytree(source, target, copy_function=one)
+    else:
+        one(str(source), str(target))
+
+
+def remove(path: Path) -> None:
+    """A file or a whole folder, if it is there."""
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path, ignore_errors=True)
+    else:
+        path.unlink(missing_ok=True)
 
 
 def exchange(a: Path, b: Path) -> None:

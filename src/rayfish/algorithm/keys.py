@@ -75,6 +75,16 @@ _EXAMPLES = {
 
 def all_problems(experiment: Experiment) -> list[Problem]:
     """Everything wrong with the experiment's keys and values, in the order of its sections."""
+    found = key_problems(experiment)
+    if not any(problem.key == "algo.name" for problem in found):
+        wrong = {problem.key for problem in found}
+        algo = str(experiment.get("algo.name"))
+        found.extend(p for p in contradictions(experiment, algo) if p.key not in wrong)
+    return found
+
+
+def key_problems(experiment: Experiment) -> list[Problem]:
+    """What is wrong with single keys and their values, whatever the other keys say."""
     found = list(_algorithm(experiment))
     algo = experiment.get("algo.name") if not found else None
     for name, values in experiment.config.items():
@@ -84,9 +94,6 @@ def all_problems(experiment: Experiment) -> list[Problem]:
     found.extend(_stop_conditions(experiment))
     found.extend(_evaluation_config(experiment, algo))
     found.extend(_missing(experiment))
-    if algo is not None:
-        wrong = {problem.key for problem in found}
-        found.extend(p for p in contradictions(experiment, algo) if p.key not in wrong)
     return found
 
 

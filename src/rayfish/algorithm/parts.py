@@ -72,8 +72,10 @@ def restore(algorithm: Algorithm, tree: Path) -> None:
     if algorithm.env_runner_group is None:
         # RLlib's own method syncs env runners afterwards, which learners from recorded data lack.
         Checkpointable.restore_from_path(algorithm, path)
+        algorithm.learner_group.foreach_learner(_own_rates)
         return
     algorithm.restore_from_path(path)
+    algorithm.learner_group.foreach_learner(_own_rates)
     for group in (algorithm.env_runner_group, algorithm.eval_env_runner_group):
         if group is not None:
             # RLlib leaves remote runners with the weights they were built with.
@@ -83,6 +85,13 @@ def restore(algorithm: Algorithm, tree: Path) -> None:
                 inference_only=True,
                 timeout_seconds=None,
             )
+
+
+def _own_rates(learner: Any) -> None:
+    """An optimizer's saved state brings its learning rate along; the experiment may say another by now."""
+    for optimizer, schedule in learner._optimizer_lr_schedules.items():
+        if schedule is not None and not schedule.use_schedule:
+            learner._set_optimizer_lr(optimizer, lr=schedule.get_current_value())
 
 
 def _forget_weights(runner: Any) -> None:

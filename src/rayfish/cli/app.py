@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from rayfish import __version__
-from rayfish.cli import config, doctor, env, evaluate, rollout, runs, train, view
+from rayfish.cli import config, doctor, env, evaluate, rollout, runs, train, tune, view
 
 SUMMARY = "From a simulator and one experiment file to a trained, measured, reproducible agent, on Ray."
 
@@ -22,6 +22,7 @@ app = typer.Typer(
     help=SUMMARY,
 )
 app.command(no_args_is_help=False)(train.train)
+app.command()(tune.tune)
 app.command()(evaluate.evaluate)
 app.command()(rollout.rollout)
 app.command()(view.view)

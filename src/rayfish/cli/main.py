@@ -15,8 +15,7 @@ from typing import NoReturn
 from rayfish.errors import RayfishError
 
 _HYDRA_FLAGS = ("-cn", "--config-name", "-cd", "--config-dir", "-m", "--multirun")
-_MODES = {"train": "train"}
-_LATER = {"tune": "rayfish tune"}
+_MODES = {"train": "train", "tune": "tune"}
 _OF_RUNS = {"view": "rayfish view last"}
 
 
@@ -27,7 +26,7 @@ def main(arguments: list[str] | None = None) -> None:
         words.remove("--debug")
         os.environ["RAYFISH_DEBUG"] = "1"
     words = _with_verb(words)
-    if words[:1] == ["train"]:
+    if words[:1] in (["train"], ["tune"]):
         _settle_hashes()
     if words in ([], ["--help"], ["-h"]) and "_RAYFISH_COMPLETE" not in os.environ:
         from rayfish.cli.app import overview
@@ -147,8 +146,6 @@ def _with_verb(words: list[str]) -> list[str]:
         return words
     modes = [word.partition("=")[2] for word in words if word.startswith("cli.mode=")]
     mode = modes[-1] if modes else "train"
-    if mode in _LATER:
-        raise SystemExit(_unknown_mode(mode, f"{_LATER[mode]} is not in this version"))
     if mode in _OF_RUNS:
         raise SystemExit(_unknown_mode(mode, "it looks at a run that is trained already", _OF_RUNS[mode]))
     if mode not in _MODES:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 if TYPE_CHECKING:
+    from rich.console import Console
     from rich.text import Text
 
     from rayfish.run.directory import RunDirectory
@@ -60,6 +61,9 @@ def list_(
     console = Console(highlight=False)
     runs = list_runs(root)
     wanted = [run for run in runs if name.lower() in run.title.lower()]
+    swept = _print_sweeps(console, root, name)
+    if not wanted and swept:
+        return
     if not wanted:
         what = f"no run under {root}/ has {name!r} in its name" if runs else f"no runs under {root}/ yet"
         console.print(f"{what}. Train one: [bold]rayfish train cartpole[/]")
@@ -87,6 +91,40 @@ def list_(
     console.print(table)
     if len(shown) < len(wanted):
         console.print(f"[dim]and {len(wanted) - len(shown)} older: --limit 0 shows all[/]")
+
+
+def _print_sweeps(console: Console, root: str, name: str) -> bool:
+    """The sweeps, if there are any, above the single runs."""
+    from rich.table import Table
+    from rich.text import Text
+
+    from rayfish.metrics.text import number
+    from rayfish.sweep.directory import list_sweeps
+    from rayfish.sweep.records import fold, read_events
+
+    sweeps = [
+        s for s in list_sweeps(root) if name.lower() in f"{s.data.get('name')} {s.data.get('title')}".lower()
+    ]
+    if not sweeps:
+        return False
+    table = Table(box=None, header_style="dim", pad_edge=False, padding=(0, 2, 0, 0))
+    for title in ("sweep", "name", "what", "status"):
+        table.add_column(title, no_wrap=title != "what")
+    for title in ("trials", "best"):
+        table.add_column(title, justify="right", no_wrap=True)
+    for sweep in sweeps:
+        data = sweep.data
+        sign = -1.0 if (data.get("search") or {}).get("mode") == "min" else 1.0
+        trials = fold(read_events(sweep.table_file), sign=sign).values()
+        values = [sign * t.value for t in trials if t.value is not None and t.state != "failed"]
+        sign_of, colour = _STATUS.get(str(data.get("status")), ("?", "red"))
+        status = Text(f"{sign_of} {data.get('status')}", style=colour)
+        best = number(sign * max(values)) if values else "-"
+        done = f"{sum(t.finished for t in trials)} of {len(trials)}"
+        table.add_row(str(data.get("id")), str(data.get("name")), str(data.get("title")), status, done, best)
+    console.print(table)
+    console.print()
+    return True
 
 
 @app.command()

@@ -300,7 +300,7 @@ def _unresolved(error: Any, raw: dict[str, Any], origins: dict[str, str]) -> Pro
     value, text = tree.get(raw, key), str(error).splitlines()[0]
     missing = re.search(r"Interpolation key '([^']+)' not found", text)
     if missing:
-        known = [name for name, _ in tree.leaves(raw) if name != key]
+        known = [name for name, _ in tree.leaves(raw) if name != key and not name.startswith("search.")]
         words = did_you_mean(missing.group(1).rpartition(".")[2], [k.rpartition(".")[2] for k in known])
         close = [name for name in known if name.rpartition(".")[2] in words][:3]
         hint = f"did you mean {' or '.join(f'${{{name}}}' for name in close)}? " if close else ""

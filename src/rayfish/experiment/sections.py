@@ -383,7 +383,71 @@ _LATER: dict[str, Section] = {
         "Settings of your simulator, any key; an env_config takes them by ${simulation}.", is_open=True
     ),
     "tunables": Section("The search space of `rayfish tune`.", is_open=True),
-    "search": Section("The search method of `rayfish tune`.", is_open=True),
+    "search": Section(
+        "How `rayfish tune` searches: the method, who ends early, and what counts as good.",
+        own={
+            "method": Field(
+                "str",
+                "auto",
+                "Who proposes points. auto: grid where everything is a grid, else optuna.",
+                choices=(
+                    "auto",
+                    "grid",
+                    "random",
+                    "optuna",
+                    "bohb",
+                    "hyperopt",
+                    "bayesopt",
+                    "nevergrad",
+                    "ax",
+                    "hebo",
+                ),
+            ),
+            "method_config": Field(
+                "dict", {}, "Settings of the method itself (optuna: sampler, n_startup_trials, pruner, ...)."
+            ),
+            "num_samples": Field(
+                "int | null",
+                None,
+                "Points to try; with a grid, times each of its points. null: 20, grid once.",
+            ),
+            "metric": Field("str | null", None, "What counts. null: rollout/return_mean of an experiment."),
+            "mode": Field("str", "max", "Whether more or less of it is better.", choices=("max", "min")),
+            "score": Field(
+                "str", "last", "Which of a trial's reports is its score.", choices=("last", "best")
+            ),
+            "scheduler": Field(
+                "str",
+                "none",
+                "Who ends bad trials early. pruner: Optuna's own, with the method optuna.",
+                choices=("none", "asha", "hyperband", "median", "pbt", "pb2", "pruner"),
+            ),
+            "scheduler_config": Field(
+                "dict", {}, "Settings of the scheduler (max_t, grace_period, perturbation_interval, ...)."
+            ),
+            "time": Field(
+                "str | null", None, "What schedulers count. null: run/iteration, or a report's step."
+            ),
+            "repeat": Field("int", 1, "Seeds per point; a point's score is their mean.", "trials"),
+            "max_concurrent": Field("int | null", None, "Trials at a time. null: as many as fit.", "trials"),
+            "max_failures": Field("int", 0, "How often a failing trial is tried again."),
+            "time_budget_s": Field(
+                "float | null", None, "No new trial after this, and running ones end.", "s"
+            ),
+            "goal": Field("float | null", None, "The sweep ends when a trial reaches this score."),
+            "seed": Field("int | null", None, "Of the search itself. null: debugging.seed."),
+            "start_from": Field(
+                "list", [], "Sweeps and runs whose best points are tried first; or points, key by key."
+            ),
+            "resources": Field(
+                "dict", {}, "What a trial of a function or program holds: cpu, gpu, memory, others by name."
+            ),
+            "reuse_workers": Field(
+                "bool", True, "Processes go on with the next trial; imports are paid once."
+            ),
+        },
+        open_keys=("method_config", "scheduler_config", "resources"),
+    ),
     "cluster": Section("Where to run when it is not this machine.", is_open=True),
 }
 

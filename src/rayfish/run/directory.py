@@ -69,6 +69,7 @@ class RunDirectory:
         root: str | Path | None = None,
         name: str | None = None,
         command: Sequence[str] | str = "",
+        at: Path | None = None,
     ) -> RunDirectory:
         """Make the folder of a new run and write down what it is made from.
 
@@ -76,6 +77,7 @@ class RunDirectory:
         :param name: the run's name, `runtime.name` when not given, else algorithm and environment;
             runs of one name lie side by side
         :param command: the command line that started it
+        :param at: the folder itself, where somebody else has named it: a sweep its trials'
         """
         from rayfish.run import provenance
 
@@ -83,7 +85,7 @@ class RunDirectory:
         name = name or experiment.get("runtime.name") or _default_name(experiment)
         run_id = secrets.token_hex(3)
         stamp = datetime.now().strftime("%Y%m%d-%H%M%S")
-        path = _new_folder(Path(root), _safe(name), f"{stamp}-{run_id}")
+        path = _new_folder(at or Path(root) / _safe(name) / f"{stamp}-{run_id}")
         text = command if isinstance(command, str) else shlex.join(command)
         words = "".join(f"- {json.dumps(word)}\n" for word in experiment.overrides) or "[]\n"
         run = cls(path, {})
@@ -296,6 +298,8 @@ def find_run(text: str | Path, root: str | Path = DEFAULT_ROOT) -> Path:
     path = Path(text)
     refuse(path)
     if path.exists():
+        if (path / "sweep.json").is_file() and (path / "best" / "run.json").is_file():
+            return (path / "best").resolve()  # a sweep means its best trial
         for folder in (path, *path.absolute().parents):
             if (folder / "run.json").is_file():
                 return folder
@@ -423,8 +427,7 @@ def _whole_or_not_at_all(path: Path) -> Iterator[None]:
         raise
 
 
-def _new_folder(root: Path, name: str, base: str) -> Path:
-    path = root / name / base
+def _new_folder(path: Path) -> Path:
     try:
         path.mkdir(parents=True)
     except OSError as error:

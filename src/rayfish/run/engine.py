@@ -106,6 +106,8 @@ def running_ray(
         process would only wait), and done before the block begins; what it raises is lost
     """
     _quiet_environment(paths)
+    if options.address:
+        _bring_token()
     import ray
 
     if ray.is_initialized():
@@ -137,6 +139,13 @@ def running_ray(
 
 
 _ALWAYS: dict[str, Any] = {"log_to_driver": True, "logging_level": logging.ERROR, "namespace": "rayfish"}
+
+
+def _bring_token() -> None:
+    """A cluster that was started with a token asks for it; Ray does not send one unless it is told to."""
+    file = Path(os.environ.get("RAY_AUTH_TOKEN_PATH") or "~/.ray/auth_token").expanduser()
+    if "RAY_AUTH_MODE" not in os.environ and ("RAY_AUTH_TOKEN" in os.environ or file.is_file()):
+        os.environ["RAY_AUTH_MODE"] = "token"
 
 
 def _joining(options: RayOptions, paths: Sequence[str]) -> dict[str, Any]:

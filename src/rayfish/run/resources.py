@@ -103,21 +103,29 @@ def _count(number: float, what: str) -> str:
     return f"{number:g} {what}{'' if number == 1 else 's'}"
 
 
-def _answered(options: RayOptions) -> tuple[float, float]:
-    """CPUs and GPUs on offer; an address where nothing listens is told at once, which Ray takes long for.
+def require_answer(address: str) -> None:
+    """An address where nothing listens is told at once, which Ray takes long for.
 
     :raises RayfishError: nothing listens there
     """
-    found = re.fullmatch(r"(?:ray://)?(?P<host>[^/:]+):(?P<port>\d+)", options.address or "")
+    found = re.fullmatch(r"(?:ray://)?(?P<host>[^/:]+):(?P<port>\d+)", address)
     if found:
         try:
             socket.create_connection((found["host"], int(found["port"])), timeout=5).close()
         except (OSError, OverflowError) as error:
             why = getattr(error, "strerror", None) or str(error)
             raise RayfishError(
-                f"no Ray answers at {options.address}: {why}",
+                f"no Ray answers at {address}: {why}",
                 "check host and port, start Ray there (ray start --head), or leave out --on to train here",
             ) from error
+
+
+def _answered(options: RayOptions) -> tuple[float, float]:
+    """CPUs and GPUs on offer.
+
+    :raises RayfishError: nothing listens at the address
+    """
+    require_answer(options.address or "")
     return offered(options)
 
 

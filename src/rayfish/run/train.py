@@ -12,7 +12,7 @@ from typing import Any
 from rayfish.algorithm.batched.fitting import fit
 from rayfish.envs.build import EnvInfo
 from rayfish.experiment import Experiment
-from rayfish.metrics.console import open_console
+from rayfish.metrics.console import Console, open_console
 from rayfish.metrics.sinks import open_sinks, read_jsonl
 from rayfish.metrics.stop import StopConditions
 from rayfish.metrics.system import SystemUsage
@@ -147,10 +147,13 @@ class Run:
         self.console.finish(status, self.over)
         self.interrupts.close()
 
+    def open_console(self) -> Console:
+        """What shows the run while it goes on."""
+        return open_console(self.directory.title, self.stop, self.directory.path, plain=self._plain)
+
     def _start(self) -> None:
         folder, level = self.directory.path, str(self.experiment.get("debugging.log_level", "WARN"))
-        console = open_console(self.directory.title, self.stop, folder, plain=self._plain)
-        self.console = self._open.enter_context(console)
+        self.console = self._open.enter_context(self.open_console())
         self._open.enter_context(capture(self.directory.log_file, self.console.log, level))
         for note in self._notes:
             self.console.note(note)

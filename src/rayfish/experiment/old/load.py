@@ -77,7 +77,7 @@ def notes(translation: Translation) -> list[str]:
     if searched:
         told.append(
             f"{', '.join(searched)} {'has' if len(searched) == 1 else 'have'} a search space: this run takes "
-            "the first value of each; running them all is `rayfish tune`, which this version has not got yet"
+            "the first value of each; `rayfish tune` with this file runs them all"
         )
     return told
 

@@ -1,0 +1,26 @@
+"""Stage 7 of 8: takes an experiment (or a function, or a program) and a search space, gives many runs.
+
+    space      what may vary, and how          search    the method: asks for points, is told their scores
+    settings   the `search` section            schedule  which trials go on, and which end early
+    records    trials.jsonl, event by event    loop      workers, reports, retries, the end
+    work       one trial inside a worker       live, page  what people look at
+
+A function that is tuned reports with `rayfish.sweep.report(score=...)`; it may as well return or yield.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from rayfish.sweep.function import checkpoint, report
+
+__all__ = ["checkpoint", "report"]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in __all__:
+        raise AttributeError(f"module 'rayfish.sweep' has no attribute {name!r}")
+    from rayfish.sweep import function
+
+    return getattr(function, name)

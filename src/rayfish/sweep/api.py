@@ -1,0 +1,274 @@
+"""`rayfish.tune`: many runs of an experiment, a function or a program, and the best of them."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack, suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.text import Text
+
+from rayfish.errors import RayfishError
+from rayfish.run.engine import RayOptions, running_ray
+from rayfish.run.logs import capture
+from rayfish.run.resources import require_answer
+from rayfish.run.signals import Interrupts
+from rayfish.sweep import capacity, nodes, outcome, plans, records, settings
+from rayfish.sweep.crew import Crew
+from rayfish.sweep.directory import FAILED, RUNNING, STOPPED, SweepDirectory, find_sweep, list_sweeps
+from rayfish.sweep.experiment import word
+from rayfish.sweep.function import FunctionTarget
+from rayfish.sweep.importance import importances
+from rayfish.sweep.live import LiveTable, final_table, open_live
+from rayfish.sweep.loop import Brains, Loop, open_brains
+from rayfish.sweep.outcome import Result
+from rayfish.sweep.page import prepare
+from rayfish.sweep.plan import Plan
+from rayfish.sweep.searchers import method_of
+from rayfish.sweep.space import parameters_in
+from rayfish.sweep.view import SweepView
+from rayfish.sweep.work import Resources
+
+_POINTS_LOOKED_AT = 8
+
+
+def tune(
+    target: str | Callable[..., Any] | Mapping[str, Any] | None = None,
+    space: Mapping[str, Any] | None = None,
+    *overrides: str,
+    config: Mapping[str, Any] | None = None,
+    resume: str | Path | None = None,
+    name: str | None = None,
+    root: str | Path = "runs",
+    env: Any = None,
+    config_dir: str | Path | None = None,
+    plain: bool | None = None,
+    ray_options: RayOptions | None = None,
+    **search: Any,
+) -> Result:
+    """Tries many points of a search space and gives the best.
+
+    :param target: an experiment (a preset or a file), a function of one configuration, the import path of
+        one (`module:function`), or a program (`{"command": "python train.py --lr {lr}", ...}`)
+    :param space: what varies, by dotted key: `{"training.lr": "loguniform(1e-5,1e-2)"}`; nested
+        dictionaries, `{"type": ..., "values": [...]}` and Ray Tune's own objects do as well
+    :param overrides: `key=value` words for an experiment, as on the command line
+    :param config: what a function is given besides its point
+    :param resume: a sweep to go on with (path, name, id or `last`) in place of starting a new one
+    :param name: the folder's name under `root`
+    :param env: an environment class or creator, in place of `environment.env`
+    :param plain: plain lines in place of the live table; None decides by the terminal
+    :param ray_options: how to start or find Ray
+    :param search: the settings of the `search` section: metric, mode, method, scheduler, num_samples,
+        repeat, max_concurrent, resources, ...
+    """
+    options = ray_options or RayOptions()
+    if resume is not None:
+        folder = SweepDirectory.open(find_sweep(resume))
+        folder.lock()
+        function = target if callable(target) else None
+        plan = plans.resumed(folder, search, function, env, config)
+        return run(plan, options, folder=folder, plain=plain)
+    if overrides and not isinstance(target, str | None):
+        raise RayfishError(
+            f"{overrides[0]!r} belongs to an experiment; a function or program has none",
+            "settings of the search are keywords: metric=..., num_samples=...",
+        )
+    if isinstance(target, Mapping):
+        plan = plans.of_program(
+            target, parameters_in(space or {}, "space"), search=search, name=name, root=str(root)
+        )
+    elif callable(target) or (isinstance(target, str) and is_function_path(target)):
+        plan = plans.of_function(target, space or {}, config=config, search=search, name=name, root=str(root))
+    else:
+        named = (word("runtime.name", name),) if name else ()
+        placed = (word("runtime.local_dir", str(root)),) if str(root) != "runs" else ()
+        plan = plans.of_experiment(
+            target, (*named, *placed, *overrides), space=space, search=search, env=env, config_dir=config_dir
+        )
+    return run(plan, options, plain=plain)
+
+
+def is_function_path(text: str) -> bool:
+    """Whether a text names a function (`module:function`), not an experiment (a file may have a member)."""
+    head, colon, _ = text.partition(":")
+    return bool(colon) and not head.endswith((".yaml", ".yml"))
+
+
+def run(
+    plan: Plan, options: RayOptions, *, folder: SweepDirectory | None = None, plain: bool | None = None
+) -> Result:
+    """One session of a sweep, from its checks to its page.
+
+    :param folder: of a sweep that goes on; None begins a new one
+    """
+    console = Console(highlight=False)
+    for note in plan.notes:
+        console.print(Text(f"note: {note}"), soft_wrap=True)
+    if options.address:
+        require_answer(options.address)
+    brains = open_brains(plan)
+    console.print(Text("starting Ray" if not options.address else "joining Ray", style="dim"))
+    try:
+        with ExitStack() as stack:
+            sweep, view, status = _held(plan, options, brains, folder, stack, plain=plain)
+    except KeyboardInterrupt:
+        last = folder or next((s for s in list_sweeps(plan.root) if s.data.get("pid") == os.getpid()), None)
+        if last is not None:
+            console.print(
+                Text(f"\nstopped at once; to go on: rayfish tune --resume {last.path}"), soft_wrap=True
+            )
+        raise
+    return _told(plan, sweep, view, status, console)
+
+
+def _held(
+    plan: Plan,
+    options: RayOptions,
+    brains: Brains,
+    folder: SweepDirectory | None,
+    stack: ExitStack,
+    *,
+    plain: bool | None,
+) -> tuple[SweepDirectory, SweepView, str]:
+    """The sweep with Ray, its workers and its folder held open; what it came to."""
+    resumed = folder is not None
+    ray = stack.enter_context(running_ray(options, plan.paths, workers=1))
+    room = capacity.of_ray(ray, f"the cluster at {options.address}" if options.address else "this machine")
+    resources = _usual(plan)
+    slots = room.require(resources, _smaller(plan, resources, room))
+    slots = min(slots, plan.search.max_concurrent or slots)
+    crew = Crew(ray, plan.target, room, usual=resources, reuse=plan.search.reuse_workers, paths=plan.paths)
+    if folder is None:
+        plan.target.check(plan, options)
+        folder = SweepDirectory.create(plan.root, plan.name, _about(plan))
+        plans.keep_target(plan, folder)
+    stack.callback(folder.release)
+    nodes.require_fit(ray, folder.path)
+    folder.update(status=RUNNING, pid=os.getpid(), search=settings.to_dict(plan.search))
+    view = _view(plan, folder, slots)
+    view.notes.append(room.note(resources, slots))
+    status = FAILED
+    try:
+        status = _session(Loop(plan, folder, crew, view, brains), stack, plain=plain, resumed=resumed)
+    except KeyboardInterrupt:
+        status = STOPPED
+        raise
+    except OSError as error:
+        raise RayfishError(
+            f"{folder.path} cannot be written: {error.strerror or error}",
+            f"free space or mend that, then rayfish tune --resume {folder.path}",
+        ) from error
+    finally:
+        with suppress(OSError):  # a full disk must not hide what happened
+            folder.update(status=status, seconds=round(view.seconds, 1))
+    return folder, view, status
+
+
+def _session(loop: Loop, stack: ExitStack, *, plain: bool | None, resumed: bool) -> str:
+    view = loop.view
+    stack.callback(loop.close)
+    live = stack.enter_context(open_live(view, plain))
+    stack.enter_context(capture(loop.folder.log_file, _quiet(live), "ERROR"))
+    live.note(view.notes[-1])
+    if resumed:
+        loop.recall()
+        unfinished = sum(not trial.finished for trial in view.trials.values())
+        where = " from their checkpoints, or anew where there is none" if unfinished else ""
+        live.note(f"resumed: {len(view.trials) - unfinished} trials are done, {unfinished} go on{where}")
+    interrupts = stack.enter_context(Interrupts(live.note))
+    interrupts.begin()
+    ahead = prepare()
+    status = loop.run(live, interrupts)
+    ahead.join()
+    failed = bool(view.trials) and all(trial.state == records.FAILED for trial in view.trials.values())
+    return FAILED if failed else status
+
+
+def _told(plan: Plan, folder: SweepDirectory, view: SweepView, status: str, console: Console) -> Result:
+    """Writes what remains of the sweep, and shows the end to the user."""
+    steps = outcome.write(plan, view)
+    shares = importances(view)
+    console.print(final_table(view))
+    if status == STOPPED:
+        steps = [f"rayfish tune --resume {outcome.shown(folder.path)}", *steps]
+    for step in steps:
+        console.print(Text(f"  {step}", style="cyan"), soft_wrap=True)
+    trials = [view.trials[number] for number in sorted(view.trials)]
+    fixed = dict(plan.target.config) if isinstance(plan.target, FunctionTarget) else {}
+    return Result(
+        folder.path, status, trials, plan.metric, plan.search.mode, view.seconds, shares, view, fixed
+    )
+
+
+def _about(plan: Plan) -> dict[str, Any]:
+    return {
+        "kind": plan.kind,
+        "title": plan.title,
+        "metric": plan.metric,
+        "time": plan.time,
+        "seed": plan.seed,
+        "source": plan.source,
+        "space": plan.space.to_dict(),
+        "search": settings.to_dict(plan.search),
+        "start": list(plan.start),
+        "begun": time.time(),
+    }
+
+
+def _view(plan: Plan, folder: SweepDirectory, slots: int) -> SweepView:
+    return SweepView(
+        title=plan.title,
+        folder=folder.path,
+        search=replace(plan.search, method=method_of(plan.search, plan.space)),
+        space=plan.space,
+        trials={},
+        metric=plan.metric,
+        time=plan.time,
+        total=plan.points * plan.search.repeat,
+        begun=float(folder.data.get("begun") or time.time()),
+        seconds=float(folder.data.get("seconds") or 0.0),
+        slots=slots,
+        best_command=f"rayfish train -f {outcome.shown(folder.path)}/best.yaml"
+        if plan.kind == "experiment"
+        else "",
+    )
+
+
+def _usual(plan: Plan) -> Resources:
+    """What a trial holds; where that depends on its point, the least of a few points."""
+    import numpy as np
+
+    sized = ("rollouts.", "resources.", "learners.", "evaluation.", "algo.")
+    count = _POINTS_LOOKED_AT if any(key.startswith(sized) for key in plan.space.keys) else 1
+    points = [plan.space.completed({}, np.random.default_rng([plan.seed, i])) for i in range(count)]
+    return min(
+        (plan.target.resources(point) for point in points), key=lambda r: (r.total("GPU"), r.total("CPU"))
+    )
+
+
+def _smaller(plan: Plan, resources: Resources, room: capacity.Capacity) -> str:
+    """The next step where not even one trial fits."""
+    if plan.kind != "experiment":
+        return "lower search.resources (cpu may be a fraction), or give --ray-num-cpus to oversubscribe"
+    cpus = sum(node.has.get("CPU", 0.0) for node in room.nodes)
+    own = resources.bundles[0].get("CPU", 0.0)
+    if own <= cpus and len(resources.bundles) > 1:
+        each = max(bundle.get("CPU", 0.0) for bundle in resources.bundles[1:]) or 1.0
+        return f"set rollouts.num_env_runners to at most {int((cpus - own) // each)}, or use a larger cluster"
+    return "ask for less, or use a larger cluster with --on ADDRESS"
+
+
+def _quiet(live: LiveTable) -> Callable[[str, str, str], None]:
+    """Of what workers print, errors reach the screen; the rest is in the log files."""
+
+    def sink(level: str, who: str, message: str) -> None:
+        if level in ("ERROR", "CRITICAL"):
+            live.note(f"{who}: {message}")
+
+    return sink

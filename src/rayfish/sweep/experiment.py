@@ -1,0 +1,230 @@
+"""An experiment as what is tuned: every trial is a run like any other, in a folder of its own."""
+
+from __future__ import annotations
+
+import io
+import shutil
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console as RichConsole
+
+from rayfish.experiment import Experiment
+from rayfish.experiment.overrides import DEFAULT_SEED
+from rayfish.metrics import names
+from rayfish.metrics.console import Console
+from rayfish.metrics.panel import View
+from rayfish.run import preflight, recover
+from rayfish.run import resources as run_resources
+from rayfish.run.directory import RunDirectory
+from rayfish.run.engine import RayOptions
+from rayfish.run.faults import writing
+from rayfish.run.train import Run
+from rayfish.run.trainer import with_warm_start
+from rayfish.sweep.work import DONE, Resources, Target, Task, Work, unheard
+
+METRIC = names.RETURN_MEAN
+_KEPT_FOR_OTHERS = 4  # checkpoints: a population's trials go on from each other's
+
+
+@dataclass
+class ExperimentTarget(Target):
+    """One experiment, its parameters set anew for every trial.
+
+    :param compose: gives the experiment that words upon the base describe; called where the sweep is
+    :param population: trials go on from each other's checkpoints, which must be there when they do
+    """
+
+    compose: Callable[[tuple[str, ...]], Experiment]
+    population: bool = False
+    _base: Experiment | None = field(default=None, repr=False)
+    _last: tuple[Any, Experiment] | None = field(default=None, repr=False)
+
+    step_name = names.ITERATION
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Workers get each trial's experiment with its task; how it was composed stays here."""
+        return {"compose": None, "population": self.population, "_base": None, "_last": None}
+
+    @property
+    def base(self) -> Experiment:
+        """The experiment without any parameter set."""
+        if self._base is None:
+            self._base = self.compose(())
+        return self._base
+
+    def payload(self, params: Mapping[str, Any], seed: int | None) -> Experiment:
+        """The experiment of a trial."""
+        asked = (dict(params), seed)
+        if self._last is None or self._last[0] != asked:
+            self._last = (asked, self._payload(params, seed))
+        return self._last[1]
+
+    def _payload(self, params: Mapping[str, Any], seed: int | None) -> Experiment:
+        words = [word(key, value) for key, value in params.items()]
+        if seed is not None:
+            words.append(f"debugging.seed={seed}")
+        experiment = self.compose(tuple(words))
+        if (
+            self.population
+            and (experiment.get("checkpoint.num_to_keep") or _KEPT_FOR_OTHERS) < _KEPT_FOR_OTHERS
+        ):
+            kept = {"checkpoint.num_to_keep": _KEPT_FOR_OTHERS}
+            experiment = experiment.with_values(kept, "population based training")
+        return experiment
+
+    def seed(self) -> int:
+        """The first of the seeds of a point's repetitions."""
+        seed = self.base.get("debugging.seed")
+        return DEFAULT_SEED if seed is None else int(seed)
+
+    def check(self, plan: Any, options: RayOptions) -> None:
+        """A trial can run: its environment can be made, its keys exist, its model fits."""
+        import numpy as np
+
+        point = plan.space.completed({}, np.random.default_rng(plan.seed))
+        preflight.require(self.payload(point, None), options)
+
+    def begin(self, task: Task) -> Work:
+        """Starts the trial's run, or goes on with it."""
+        return ExperimentWork(task)
+
+    def resources(self, params: Mapping[str, Any]) -> Resources:
+        """CPUs and GPUs of the run's own process and of each of its workers."""
+        known = self._last is not None and self._last[0][0] == dict(params)
+        return needed(self._last[1] if known and self._last else self.payload(params, None))
+
+
+def needed(experiment: Experiment) -> Resources:
+    """What a trial of this experiment holds: its main process, and a bundle for each remote one."""
+    cpus, gpus = run_resources.needs(experiment)
+    main_cpus = cpus.get("1 driver", 1.0)
+    learner = next((name for name in gpus if "learner" in name), "")
+    remote_learners = int(experiment.get("learners.num_learners") or 0)
+    workers: list[tuple[tuple[str, float], ...]] = []
+    for name, total in cpus.items():
+        count = int(float(name.split()[0])) if name != "1 driver" else 0
+        for _ in range(count):
+            share = gpus.get(name, 0.0) / count
+            if "learner" in name and learner:
+                share = gpus[learner] / count
+            bundle = (("CPU", total / count), ("GPU", share))
+            workers.append(tuple((what, amount) for what, amount in bundle if amount))
+    main_gpus = gpus.get(learner, 0.0) if not remote_learners else 0.0
+    return Resources(cpus=main_cpus, gpus=main_gpus, workers=tuple(workers))
+
+
+def word(key: str, value: Any) -> str:
+    """`key=value` as Hydra's grammar reads it back, whatever the value is."""
+    return f"{key}={_written(value)}"
+
+
+def _written(value: Any) -> str:
+    if value is None:
+        return "null"
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, int | float):
+        return repr(value)
+    if isinstance(value, Mapping):
+        return "{" + ",".join(f"{key}:{_written(inner)}" for key, inner in value.items()) + "}"
+    if isinstance(value, list | tuple):
+        return "[" + ",".join(_written(inner) for inner in value) + "]"
+    plain = str(value)
+    if plain and all(sign.isalnum() or sign in "_./-" for sign in plain) and not plain[0].isdigit():
+        return plain
+    quoted = plain.replace("'", "\\'")
+    return f"'{quoted}'"
+
+
+class _TrialRun(Run):
+    """A run whose display is the sweep's."""
+
+    def open_console(self) -> Console:
+        """Nothing is shown of a single trial; its log.txt has everything."""
+        nowhere = RichConsole(file=io.StringIO(), force_terminal=False)
+        return Console(View(self.directory.title, self.stop, self.directory.path), nowhere)
+
+
+class ExperimentWork(Work):
+    """A run held open by a worker, one iteration per report."""
+
+    def __init__(self, task: Task) -> None:
+        experiment: Experiment = with_warm_start(task.payload)
+        if task.donor:
+            _take_over(task)
+        resumed = task.resume and (task.folder / "run.json").is_file()
+        if not resumed and task.folder.exists():
+            shutil.rmtree(task.folder)  # an attempt that came to nothing
+        info = preflight.require(experiment)
+        if resumed:
+            directory = RunDirectory.open(task.folder)
+            directory.require_idle()
+        else:
+            directory = RunDirectory.create(experiment, at=task.folder, command=_command(task))
+        self.run = _TrialRun(experiment, directory, RayOptions(), info, resumed=resumed)
+        self.run.__enter__()
+        if task.donor:
+            self.run.directory.update(taken_over={"from": task.donor})
+
+    @property
+    def finished(self) -> bool:
+        """Whether a stop condition was reached with the last report."""
+        return bool(self.run.over)
+
+    def step(self) -> Mapping[str, Any] | None:
+        """One iteration."""
+        if self.run.over:
+            return None
+        before = self.run.trainer.iteration
+        with writing(self.run.directory.path):
+            while self.run.trainer.iteration <= before and not self.run.over:
+                recover.iterate(self.run)
+        return self.run.trainer.metrics
+
+    def missed(self, heard: tuple[str, float]) -> list[Mapping[str, Any]]:
+        """The iterations up to the checkpoint it goes on from."""
+        return unheard(self.run.directory.metrics_file, heard, self.run.trainer.iteration)
+
+    def save(self) -> str:
+        """A checkpoint of this iteration."""
+        run = self.run
+        if not run.checkpoints.saved(run.trainer.iteration):
+            run._save()
+        return str(run.checkpoints.folder / f"{run.trainer.iteration:06d}")
+
+    def end(self, how: str, why: str) -> None:
+        """The last checkpoint and the final status, as for any run."""
+        run = self.run
+        if how != DONE:
+            run.interrupts.requested = run.interrupts.requested or why
+            run.over = why
+        try:
+            with writing(run.directory.path):
+                run.finish()
+        finally:
+            run.__exit__(None, None, None)
+
+    def failed(self, error: BaseException) -> None:
+        """The run's record says why; what it finished is kept."""
+        self.run.__exit__(type(error), error, error.__traceback__)
+
+
+def _command(task: Task) -> str:
+    return f"rayfish tune, trial {task.number}: " + " ".join(word(k, v) for k, v in task.params.items())
+
+
+def _take_over(task: Task) -> None:
+    """Another trial's checkpoint becomes this one's last; its own later ones are of a way not taken."""
+    donor = Path(task.donor)
+    folder = task.folder / "checkpoints"
+    folder.mkdir(parents=True, exist_ok=True)
+    draft = folder / f".taking-{donor.name}"
+    shutil.rmtree(draft, ignore_errors=True)
+    shutil.copytree(donor, draft)
+    for path in folder.glob("[0-9]*"):
+        if int(path.name) >= int(donor.name):
+            shutil.rmtree(path)
+    draft.rename(folder / donor.name)

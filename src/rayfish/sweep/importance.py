@@ -1,0 +1,180 @@
+"""Which parameters matter: the share of each in how the score varies.
+
+fANOVA fits a forest to the points that have ended and asks how much of its variance each parameter
+explains (https://proceedings.mlr.press/v32/hutter14.html). PED-ANOVA compares where the best points lie
+with where all of them lie (https://arxiv.org/abs/2304.10255): coarser, and fast enough for a live display.
+"""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from rayfish.sweep.records import FAILED
+from rayfish.sweep.space import Parameter, Space
+from rayfish.sweep.view import Point, SweepView, shown
+
+if TYPE_CHECKING:
+    import optuna
+
+LEAST_POINTS = 8
+"""With fewer points that have ended, shares would be noise."""
+
+_MOST_POINTS = 400
+_ABSENT = object()
+_LAST: list[Any] = []
+
+
+def importances(view: SweepView) -> dict[str, float]:
+    """The share of each parameter by fANOVA, largest first, adding up to 1; {} with too little data.
+
+    Where scikit-learn is not installed, by PED-ANOVA.
+    """
+    points = view.points()
+    # The page and the result of a sweep both ask, seconds apart: a forest is grown once.
+    same = (view.search.mode, view.space, [(p.number, p.value, p.state, repr(p.params)) for p in points])
+    if _LAST[:1] != [same]:
+        _LAST[:] = [same, _assessed(points, view, "fanova") or _assessed(points, view, "pedanova")]
+    return dict(_LAST[1])
+
+
+def quick_importances(view: SweepView) -> dict[str, float]:
+    """The share of each parameter by PED-ANOVA, which takes milliseconds."""
+    return _assessed(view.points(), view, "pedanova")
+
+
+def _assessed(points: Sequence[Point], view: SweepView, method: str) -> dict[str, float]:
+    # What is only a help to the eye must not end a sweep, whatever a user's values do to a forest.
+    try:
+        shares = _shares(points, view, method)
+    except Exception:
+        return {}
+    total = sum(shares.values())
+    if not total or not math.isfinite(total):
+        return {}
+    given = {key: float(shares.get(key, 0.0) / total) for key in view.space.keys}
+    return dict(sorted(given.items(), key=lambda item: -item[1]))
+
+
+def _shares(points: Sequence[Point], view: SweepView, method: str) -> dict[str, float]:
+    import optuna
+
+    scored = [point for point in points if point.scored and point.state != FAILED]
+    if len(scored) < LEAST_POINTS:
+        return {}
+    if len(scored) > _MOST_POINTS:  # evenly over the ranking, so that good and bad points stay in proportion
+        scored = [scored[i] for i in np.linspace(0, len(scored) - 1, _MOST_POINTS).astype(int)]
+    values = _without_extremes([float(point.value or 0.0) for point in scored])
+    if max(values) == min(values):
+        return {}
+    columns = _columns(view.space, scored, fill=method == "fanova")
+    if len(columns) < 2:
+        return dict.fromkeys(columns, 1.0)
+    level = optuna.logging.get_verbosity()
+    optuna.logging.set_verbosity(optuna.logging.ERROR)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            study = _study(columns, values, view.search.mode)
+            shares = optuna.importance.get_param_importances(
+                study, evaluator=_evaluator(method), params=list(columns)
+            )
+            return {key: share * _presence(columns[key][1]) for key, share in shares.items()}
+    finally:
+        optuna.logging.set_verbosity(level)
+
+
+def _presence(column: Sequence[Any]) -> float:
+    """The part of the points that use a parameter: it explains nothing beyond; 0 where they are too few."""
+    used = sum(value is not None for value in column)
+    return used / len(column) if used >= LEAST_POINTS else 0.0
+
+
+def _evaluator(method: str) -> Any:
+    from optuna.importance import FanovaImportanceEvaluator, PedAnovaImportanceEvaluator
+
+    if method == "fanova":
+        return FanovaImportanceEvaluator(n_trees=32, seed=0)
+    return PedAnovaImportanceEvaluator(target_quantile=0.25)
+
+
+def _study(columns: dict[str, tuple[Any, list[Any]]], values: Sequence[float], mode: str) -> optuna.Study:
+    """The points as a study that has just finished."""
+    import optuna
+
+    study = optuna.create_study(direction="maximize" if mode == "max" else "minimize")
+    for row, value in enumerate(values):
+        used = {key: column for key, column in columns.items() if column[1][row] is not None}
+        study.add_trial(
+            optuna.trial.create_trial(
+                params={key: column[row] for key, (_, column) in used.items()},
+                distributions={key: distribution for key, (distribution, _) in used.items()},
+                value=value,
+            )
+        )
+    return study
+
+
+def _columns(space: Space, points: Sequence[Point], *, fill: bool) -> dict[str, tuple[Any, list[Any]]]:
+    """For each parameter that is not the same everywhere, its distribution and its value in each point.
+
+    :param fill: where a point does not use a parameter, one of its values at random, as a forest needs
+        a value and this one explains nothing; else None
+    """
+    found = {}
+    rng = np.random.default_rng(0)
+    for parameter in space:
+        given = [point.params.get(parameter.key, _ABSENT) for point in points]
+        known = [value for value in given if value is not _ABSENT]
+        column = _numbers(parameter, known) or _categories(known)
+        if column is not None:
+            distribution, values = column
+            spare = rng.choice(len(values), len(given)) if fill else None
+            rest = iter(values)
+            found[parameter.key] = (
+                distribution,
+                [
+                    next(rest) if value is not _ABSENT else None if spare is None else values[spare[row]]
+                    for row, value in enumerate(given)
+                ],
+            )
+    return found
+
+
+def _numbers(parameter: Parameter, known: Sequence[Any]) -> tuple[Any, list[Any]] | None:
+    """A distribution of numbers, and the values."""
+    from optuna.distributions import FloatDistribution
+
+    if parameter.is_list or not known or not all(is_number(value) for value in known):
+        return None
+    low, high = float(min(known)), float(max(known))
+    if low == high:
+        return None
+    return FloatDistribution(low, high, log=parameter.is_log and low > 0), [float(v) for v in known]
+
+
+def _categories(known: Sequence[Any]) -> tuple[Any, list[Any]] | None:
+    """A distribution of labels, as lists and dictionaries cannot be compared, and the values as labels."""
+    from optuna.distributions import CategoricalDistribution
+
+    labels = [shown(value) for value in known]
+    choices = sorted(set(labels))
+    return (CategoricalDistribution(choices), labels) if len(choices) > 1 else None
+
+
+def is_number(value: Any) -> bool:
+    """Whether a value is a finite number; a truth value is none."""
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def _without_extremes(values: Sequence[float]) -> list[float]:
+    """Scores with the far ones drawn in: one diverged trial must not be all of the variance."""
+    low, high = np.quantile(values, [0.25, 0.75])
+    reach = 3 * (high - low)
+    if reach == 0 or not math.isfinite(reach):
+        return [float(v) for v in values]
+    return [float(v) for v in np.clip(values, low - reach, high + reach)]

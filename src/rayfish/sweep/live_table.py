@@ -1,0 +1,355 @@
+"""A sweep as a picture in the terminal, drawn for a width and a height."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from rich.box import SIMPLE_HEAD
+from rich.cells import cell_len
+from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
+from rich.measure import Measurement
+from rich.panel import Panel
+from rich.table import Table
+from rich.text import Text
+
+from rayfish.metrics import spark, text
+from rayfish.metrics.panel import ACCENT, BORDER, CURVE, LABEL
+from rayfish.sweep.records import DONE, FAILED, PAUSED, PENDING, RUNNING, STOPPED, Trial
+from rayfish.sweep.view import STATES, Point, SweepView, about, figure, short_names, shown
+
+WIDEST = 160
+LOOK = {
+    RUNNING: ("▶", ACCENT),
+    PAUSED: ("‖", "#c07ae0"),
+    PENDING: ("·", LABEL),
+    DONE: ("✓", "#6abf5e"),
+    STOPPED: ("◼", "#e0b050"),
+    FAILED: ("✗", "#e05f5f"),
+}
+"""Sign and colour of each state, the same in the counts and in the rows."""
+
+_LABELS, _CURVE, _LONGEST_VALUE, _GAP = 9, 12, 16, 2
+
+
+@dataclass
+class Row:
+    """One line of the table: a trial, or a point where each is tried several times."""
+
+    name: str
+    state: str
+    score: str
+    step: float
+    seconds: float
+    curve: Sequence[tuple[float, float]]
+    params: Mapping[str, Any]
+    best: bool = False
+    failures: int = 0
+
+
+def draw(
+    view: SweepView, shares: Mapping[str, float], width: int, height: int, *, ended: bool = False
+) -> RenderableType:
+    """The panel for a terminal of this size.
+
+    :param shares: of the parameters in how the score varies, as far as they are known
+    :param ended: the last picture, which stays: no hint at keys
+    """
+    width = min(width, WIDEST)
+    roomy = height >= 30
+    inner = width - 6
+    facts = _facts(view, shares, inner)
+    parts: list[RenderableType] = [_progress(view, inner), _counts(view, inner), facts]
+    # Frame, padding, progress, counts, the table's head, a blank line above it, and the cursor's line.
+    rest = height - (2 + 2 * roomy + 2 + facts.row_count + 2 + 1)
+    rows = _rows(view, max(1, rest))
+    if rows and rest >= 1:
+        parts += [Text(), _table(view, rows, shares, inner)]
+    return Panel(
+        Group(*parts),
+        title=Text.assemble(("rayfish tune", f"bold {ACCENT}"), (" · ", LABEL), (view.title, "bold default")),
+        title_align="left",
+        subtitle=None if ended else Text("Ctrl-C: stop, and keep everything", style=LABEL),
+        subtitle_align="right",
+        border_style=BORDER,
+        padding=(1 if roomy else 0, 2),
+        width=width,
+    )
+
+
+def _progress(view: SweepView, width: int) -> Text:
+    """A bar of what has ended, coloured by how; without a planned number, only the number."""
+    counts = view.counts()
+    finished = view.finished()
+    if view.total is None:
+        return Text.assemble((text.counted(finished, "trial"), "bold"), (" finished, no end planned", LABEL))
+    total = max(view.total, finished, 1)
+    figures = f"  {text.count(finished)} of {text.counted(total, 'trial')}"
+    room = max(8, width - len(figures))
+    bar, used, reached = Text(no_wrap=True), 0, 0
+    for state in (DONE, STOPPED, FAILED, RUNNING):
+        reached += counts[state]
+        cells = round(room * min(1.0, reached / total)) - used
+        bar.append(("━" if state != RUNNING else "╍") * cells, style=LOOK[state][1])
+        used += cells
+    bar.append("─" * (room - used), style=BORDER)
+    bar.append(figures, style="bold")
+    return bar
+
+
+def _counts(view: SweepView, width: int) -> Text:
+    line, gap = Text(no_wrap=True, overflow="ellipsis"), "   " if width >= 100 else "  "
+    for state, number in view.counts().items():
+        if number or state in (RUNNING, DONE):
+            sign, style = LOOK[state]
+            line.append(f"{sign} ", style=style)
+            line.append(text.count(number), style="bold")
+            line.append(f" {STATES[state]}{gap}", style=LABEL)
+    return line
+
+
+def _facts(view: SweepView, shares: Mapping[str, float], width: int) -> Table:
+    """The best so far, what matters, the time: a line each, cut where it gets too long."""
+    table = Table.grid()
+    table.add_column(width=_LABELS, style=LABEL)
+    table.add_column(no_wrap=True, overflow="ellipsis", max_width=width - _LABELS)
+    table.add_row("best", _best(view))
+    if shares:
+        names = short_names(view.space.keys)
+        line = Text(no_wrap=True, overflow="ellipsis")
+        for key, share in shares.items():
+            if share >= 0.01:
+                line.append(f"{names[key]} ")
+                line.append(f"{text.percent(share)}   ", style=LABEL)
+        table.add_row("matters", line)
+    line = Text(text.duration(view.seconds), style="bold")
+    left = view.time_left()
+    if left is not None and view.finished() != view.total:
+        line.append(f"   about {about(left)} left", style=f"not bold {LABEL}")
+    table.add_row("time", line)
+    return table
+
+
+def _best(view: SweepView) -> Text:
+    line = Text(no_wrap=True, overflow="ellipsis")
+    point, trial = view.best_point(), view.best()
+    if point is None or trial is None:
+        return line.append("no score yet", style=LABEL)
+    repeated = view.search.repeat > 1
+    line.append(_interval(point) if repeated else figure(trial.value), style=f"bold {CURVE[0]}")
+    line.append(f"   {'point' if repeated else 'trial'} ", style=LABEL)
+    line.append(str(point.number if repeated else trial.number), style="bold")
+    names = short_names(view.space.keys)
+    for key, value in (point if repeated else trial).params.items():
+        line.append(f"   {names.get(key, key)} ", style=LABEL)
+        line.append(shown(value, 40))
+    return line
+
+
+def _interval(point: Point) -> str:
+    if point.value is None:
+        return ""
+    if point.low == point.high:
+        return figure(point.value)
+    return f"{figure(point.value)} [{figure(point.low)}, {figure(point.high)}]"
+
+
+def _rows(view: SweepView, most: int) -> list[Row]:
+    """The ones that run, at most half of the room when there are others; then the best that have ended."""
+    every = _point_rows(view) if view.search.repeat > 1 else _trial_rows(view)
+    active = [row for row in every if row.state in (RUNNING, PAUSED)]
+    ended = [row for row in every if row.state in (DONE, STOPPED)]
+    room = most - min(len(ended), most // 2)
+    return [*active[:room], *ended[: most - min(len(active), room)]]
+
+
+def _trial_rows(view: SweepView) -> list[Row]:
+    best, sign = view.best(), view.search.sign
+    trials = sorted(view.trials.values(), key=lambda t: _place(t, sign))
+    return [
+        Row(str(t.number), t.state, figure(t.value), t.step, t.seconds, t.curve, t.params, t is best)
+        for t in trials
+    ]
+
+
+def _place(trial: Trial, sign: float) -> tuple[int, float]:
+    """Those that run in their own order, then the ones that wait, then the others, best first."""
+    if trial.finished:
+        return 2, math.inf if trial.value is None else -sign * trial.value
+    return int(trial.state != RUNNING), float(trial.number)
+
+
+def _point_rows(view: SweepView) -> list[Row]:
+    best = view.best_point()
+    rows = []
+    for point in view.points():
+        latest = next((t for t in point.trials if t.state == RUNNING), point.trials[-1])
+        ended = sum(trial.finished for trial in point.trials)
+        failures = sum(trial.state == FAILED for trial in point.trials)
+        name = f"{point.number}  {ended}/{max(view.search.repeat, len(point.trials))}"
+        seconds = sum(trial.seconds for trial in point.trials)
+        is_best = best is not None and point.number == best.number
+        rows.append(
+            Row(
+                name,
+                point.state,
+                _interval(point),
+                latest.step,
+                seconds,
+                latest.curve,
+                point.params,
+                is_best,
+                failures,
+            )
+        )
+    return rows
+
+
+def _table(view: SweepView, rows: Sequence[Row], shares: Mapping[str, float], width: int) -> Table:
+    wide = width >= 100
+    table = Table(box=None, padding=(0, _GAP, 0, 0), pad_edge=False, show_edge=False, header_style=LABEL)
+    cells = [_cells(view, row, wide) for row in rows]
+    heads = ["point" if view.search.repeat > 1 else "trial", "", "score", _unit(view.time), "time", "curve"]
+    for index, head in enumerate(heads):
+        table.add_column(head, justify="right" if index in (0, 2, 3, 4) else "left", no_wrap=True)
+    used = sum(max(cell_len(head), *(c[i].cell_len for c in cells)) + _GAP for i, head in enumerate(heads))
+    chosen = fitting(view, [row.params for row in rows], shares, width - used + _GAP)
+    for key in chosen:
+        table.add_column(chosen[key], no_wrap=True, overflow="ellipsis")
+    for row, first in zip(rows, cells, strict=True):
+        values = [shown(row.params[key], _LONGEST_VALUE) if key in row.params else "" for key in chosen]
+        table.add_row(
+            *first,
+            *(
+                Text(value, style="" if row.best else LABEL if row.state == STOPPED else "")
+                for value in values
+            ),
+        )
+    return table
+
+
+def _cells(view: SweepView, row: Row, wide: bool) -> list[Text]:
+    """A row up to its parameters."""
+    sign, style = LOOK[row.state]
+    state = Text(sign + (f" {STATES[row.state].split()[0]}" if wide else ""), style=style)
+    if row.failures:
+        state.append(f" {LOOK[FAILED][0]}{row.failures}", style=LOOK[FAILED][1])
+    width = min(len(row.curve), _CURVE if wide else 8)  # a mark per report: two reports are no curve
+    curve = spark.area([value for _, value in row.curve], width)[0]
+    strong = f"bold {CURVE[0]}" if row.best else "" if row.state != STOPPED else LABEL
+    return [
+        Text(row.name, style="bold" if row.best else LABEL),
+        state,
+        Text(row.score, style=strong),
+        Text(text.rate(row.step) if row.step >= 10_000 else f"{row.step:g}", style=LABEL),
+        Text(text.duration(row.seconds), style=LABEL),
+        Text(curve, style=CURVE[0] if row.best else CURVE[2] if row.state != STOPPED else BORDER),
+    ]
+
+
+def _unit(time: str) -> str:
+    """What a scheduler counts, in few characters: `iter` for run/iteration."""
+    last = time.rpartition("/")[2].rpartition(".")[2]
+    return {"iteration": "iter", "env_steps": "steps", "training_iteration": "iter"}.get(last, last[:8])
+
+
+def fitting(
+    view: SweepView, points: Iterable[Mapping[str, Any]], shares: Mapping[str, float], room: int
+) -> dict[str, str]:
+    """The parameters whose columns fit into so many characters, with their headings.
+
+    Those that matter most are kept, and stand in the order of the search space, so that columns do not
+    change places while the shares do.
+    """
+    points = list(points)
+    names = short_names(view.space.keys)
+    kept = []
+    for key in [*shares, *(key for key in view.space.keys if key not in shares)]:
+        values = [cell_len(shown(point[key], _LONGEST_VALUE)) for point in points if key in point]
+        needed = max([min(cell_len(names[key]), _LONGEST_VALUE), *values]) + _GAP
+        if values and needed <= room:
+            kept.append(key)
+            room -= needed
+    return {key: _cut(names[key]) for key in view.space.keys if key in kept}
+
+
+def _cut(name: str) -> str:
+    return name if cell_len(name) <= _LONGEST_VALUE else "…" + name[-(_LONGEST_VALUE - 1) :]
+
+
+def final_table(view: SweepView) -> RenderableType:
+    """The end of a sweep: the best points, and the failed trials with their errors."""
+    parts: list[RenderableType] = []
+    best = [point for point in view.points() if point.value is not None and point.state != FAILED][:10]
+    if best:
+        parts.append(_BestPoints(view, best))
+    failed = [trial for trial in list(view.trials.values()) if trial.state == FAILED]
+    if failed:
+        parts += [*([Text()] if best else []), _failures(failed)]
+    return Group(*parts) if parts else Text("no trial has a score", style=LABEL)
+
+
+class _BestPoints:
+    """The best points with all of their parameters: a column each, or a line where columns do not fit."""
+
+    def __init__(self, view: SweepView, points: Sequence[Point]) -> None:
+        self._view = view
+        self._points = points
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        columns = self._table([key for key in self._view.space.keys if self._used(key)])
+        fits = Measurement.get(console, options.update(width=10_000), columns).maximum <= options.max_width
+        yield Text(self._title(), style="bold")
+        yield columns if fits else self._table(None)
+
+    def _title(self) -> str:
+        what = "point" if self._view.search.repeat > 1 else "trial"
+        of = text.counted(len(self._view.points()), what)
+        return f"The best {len(self._points)} of {of} by {self._view.metric}"
+
+    def _used(self, key: str) -> bool:
+        return any(key in point.params for point in self._points)
+
+    def _table(self, keys: list[str] | None) -> Table:
+        repeated = self._view.search.repeat > 1
+        names = short_names(self._view.space.keys)
+        table = Table(
+            box=SIMPLE_HEAD,
+            header_style=LABEL,
+            border_style=BORDER,
+            pad_edge=False,
+        )
+        table.add_column("point" if repeated else "trial", justify="right", style=LABEL)
+        table.add_column("score", justify="right", no_wrap=True)
+        table.add_column("", no_wrap=True)
+        for key in keys if keys is not None else ["parameters"]:
+            table.add_column(names.get(key, key), no_wrap=keys is not None)
+        for rank, point in enumerate(self._points):
+            sign, style = LOOK[point.state]
+            values = [shown(point.params[key], 40) if key in point.params else "" for key in keys or ()]
+            line = "  ".join(f"{names.get(k, k)}={shown(v, 40)}" for k, v in point.params.items())
+            table.add_row(
+                str(point.number if repeated else point.trials[-1].number),
+                Text(_interval(point), style=f"bold {CURVE[0]}" if rank == 0 else ""),
+                Text(sign, style=style),
+                *map(Text, values if keys is not None else [line]),
+            )
+        return table
+
+
+def _failures(failed: Sequence[Trial]) -> Text:
+    """One line per kind of error, with the trials that it ended."""
+    grouped: dict[str, list[Trial]] = {}
+    for trial in failed:
+        grouped.setdefault(trial.error or "it gave no reason", []).append(trial)
+    lines = Text()
+    for error, trials in grouped.items():
+        numbers = ", ".join(str(trial.number) for trial in trials[:8]) + (", …" if len(trials) > 8 else "")
+        lines.append(f"{LOOK[FAILED][0]} ", style=LOOK[FAILED][1])
+        lines.append(f"{text.counted(len(trials), 'trial')} failed ", style="bold")
+        lines.append(f"({numbers}): ", style=LABEL)
+        lines.append(f"{error}\n")
+    lines.rstrip()
+    return lines

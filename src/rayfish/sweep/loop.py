@@ -1,0 +1,588 @@
+"""The sweep itself: points are asked for, trials run, reports judged, everything written down.
+
+Every decision is an event in `trials.jsonl` before it has an effect elsewhere; the trials in memory
+are what the events say. A resumed sweep reads the events, tells searcher and scheduler what they knew,
+and goes on.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from rayfish.errors import RayfishError, did_you_mean
+from rayfish.run.engine import Lifeline
+from rayfish.run.lines import plain
+from rayfish.run.signals import Interrupts
+from rayfish.sweep import handover, records
+from rayfish.sweep.crew import Crew, Lost
+from rayfish.sweep.directory import SweepDirectory
+from rayfish.sweep.experiment import METRIC
+from rayfish.sweep.live import LiveTable
+from rayfish.sweep.plan import Plan
+from rayfish.sweep.records import DONE, FAILED, PAUSED, PENDING, RUNNING, STOPPED, Trial
+from rayfish.sweep.schedulers import PAUSE, STOP, Move, Scheduler, open_scheduler
+from rayfish.sweep.searchers import Known, Searcher, open_searcher
+from rayfish.sweep.searchers.base import position
+from rayfish.sweep.view import SweepView
+from rayfish.sweep.work import Task
+from rayfish.sweep.worker import Reply
+
+_LOOK_EVERY_S = 0.25
+_NODE_RETRIES = 5
+_NAME = 60
+
+Brains = tuple[Searcher, Scheduler]
+
+
+def open_brains(plan: Plan) -> Brains:
+    """The search method and the scheduler of a plan.
+
+    :raises RayfishError: for settings and parameters that they cannot take, before anything is started
+    """
+    searcher = open_searcher(plan.search, plan.space, start=plan.start, seed=plan.seed)
+    scheduler = open_scheduler(
+        plan.search, plan.space, time=plan.time, metric=plan.metric, seed=plan.seed, searcher=searcher
+    )
+    return searcher, scheduler
+
+
+class Loop:
+    """One session of a sweep.
+
+    :param plan: what is tuned and how
+    :param folder: where it is kept
+    :param crew: the workers
+    :param view: what the display shows; its trials are the loop's own
+    :param brains: who proposes points, and who ends trials early
+    """
+
+    def __init__(
+        self, plan: Plan, folder: SweepDirectory, crew: Crew, view: SweepView, brains: Brains
+    ) -> None:
+        self.plan, self.folder, self.crew, self.view = plan, folder, crew, view
+        self.search = plan.search
+        self.trials: dict[int, Trial] = {}
+        self._unfinished: dict[int, Trial] = {}
+        self._of_point: dict[int, list[Trial]] = {}
+        view.trials = self.trials
+        self.table = folder.open_table()
+        self.searcher, self.scheduler = brains
+        view.total = (self.searcher.total or plan.points) * plan.search.repeat
+        self.points = 0
+        self.ending = ""
+        self._interrupted = False
+        self._no_more_points = False
+        self._saved: dict[int, tuple[str, float]] = {}
+        self._saving: set[int] = set()
+        self._ending_as: dict[int, tuple[str, str]] = {}
+        self._moves: dict[int, Move] = {}
+        self._donors: dict[int, str] = {}
+        self._heard: dict[int, float] = {}
+        self._told_of_checkpoints = False
+        self._losses: dict[int, int] = {}
+        self._begun = time.monotonic() - float(folder.data.get("seconds") or 0.0)
+
+    # -- the course of a session ------------------------------------------------------------------
+
+    def recall(self) -> None:
+        """Takes up where the table ends: finished trials stay, interrupted ones wait to go on."""
+        events = list(records.read_events(self.folder.table_file))
+        for event in events:
+            self._apply(event)
+        self.points = max((trial.point for trial in self.trials.values()), default=0)
+        self.scheduler.replay(events)
+        for trial in self.trials.values():
+            if trial.state == RUNNING:
+                trial.state = PENDING
+        self._donors, self._saved = handover.taken_last(events), handover.saved_before(events)
+        self._make_whole()
+        self.searcher.recall([self._known(point) for point in sorted(self._of_point)])
+        self._begun = time.monotonic() - float(self.folder.data.get("seconds") or 0.0)
+        self.table.write("resume")
+
+    def _make_whole(self) -> None:
+        """Points as the space has them (JSON has no tuples), and repetitions that a cut table has lost."""
+        for trial in self.trials.values():
+            trial.params = self._as_in_space(trial.params)
+            trial.moves = [(step, source, self._as_in_space(params)) for step, source, params in trial.moves]
+        for point in range(1, self.points + 1):
+            trials = self._of_point.get(point, [])
+            if trials and len(trials) < self.search.repeat:
+                self._add_trials(point, trials[0].params, len(trials))
+
+    def _as_in_space(self, params: Mapping[str, Any]) -> dict[str, Any]:
+        found = dict(params)
+        for parameter in self.plan.space:
+            if parameter.is_list and parameter.key in found:
+                at = position(parameter.values, found[parameter.key])
+                found[parameter.key] = parameter.values[at] if at is not None else found[parameter.key]
+        return found
+
+    def run(self, live: LiveTable, interrupts: Interrupts) -> str:
+        """Until all is done or something ends it; gives the sweep's status."""
+        self.live = live
+        lifeline, looked = Lifeline(), time.monotonic()
+        for trial in self.trials.values() if self.search.repeat == 1 else ():
+            self._reached(f"trial {trial.number}", trial.value)
+        while True:
+            self._look_at_the_clock(interrupts)
+            self._fill()
+            if not self.crew.busy and not self._waits_for_machines(interrupts):
+                break
+            for number, what, reply in self.crew.replies(_LOOK_EVERY_S):
+                self._answered(self.trials[number], what, reply)
+            live.update()
+            if time.monotonic() - looked > 3.0:
+                looked = time.monotonic()
+                self._keep_time()
+                self._count_slots()
+                lost = lifeline.lost()
+                if lost:
+                    hint = f"rayfish tune --resume {self.folder.path}"
+                    raise RayfishError(f"{lost}; the sweep stopped with it", hint)
+        self._keep_time()
+        self.table.write("stop", why=self.ending or "all trials are done")
+        return records.STOPPED if interrupts.requested else DONE
+
+    def _count_slots(self) -> None:
+        """Machines may leave a cluster and join it."""
+        fitting = self.crew.look_again()
+        slots = min(fitting, self.search.max_concurrent or fitting)
+        if slots != self.view.slots:
+            self.live.note(
+                f"the cluster has changed: {slots} trials at a time, before it was {self.view.slots}"
+            )
+            self.view.slots = slots
+
+    def _waits_for_machines(self, interrupts: Interrupts) -> bool:
+        """Whether there is work and no machine left to do it; more may come, or somebody gives up."""
+        if self.view.slots or self.ending or interrupts.requested or not (self._waiting() or self._more()):
+            return False
+        time.sleep(_LOOK_EVERY_S)
+        return True
+
+    def close(self) -> None:
+        """The table is closed; workers end."""
+        self.crew.close()
+        self.table.close()
+
+    def _keep_time(self) -> None:
+        self.view.seconds = time.monotonic() - self._begun
+        self.folder.update(seconds=round(self.view.seconds, 1))
+
+    def _look_at_the_clock(self, interrupts: Interrupts) -> None:
+        self.view.seconds = time.monotonic() - self._begun
+        budget = self.search.time_budget_s
+        self._interrupted = bool(interrupts.requested)
+        if interrupts.requested and not self.ending:
+            self.ending = f"{interrupts.requested}: interrupted"
+            self._end_programs()
+        elif budget is not None and self.view.seconds > budget and not self.ending:
+            self.ending = f"the time budget of {budget:g} s is spent"
+            self.live.note(f"{self.ending}: running trials end with their next report")
+            self._end_programs()
+
+    def _end_programs(self) -> None:
+        """Programs are not asked to finish anything: who knows when they would report again."""
+        for number in self.crew.busy if self.plan.kind == "program" else ():
+            self.crew.drop(number)
+            if self._interrupted:
+                self._write("pause", number, seconds=round(self.trials[number].seconds, 3), why=self.ending)
+                self.scheduler.lost(number)
+            else:
+                self._end(self.trials[number], STOPPED, why=self.ending)
+
+    # -- starting trials --------------------------------------------------------------------------
+
+    def _fill(self) -> None:
+        while not self.ending and len(self.crew.busy) < self.view.slots:
+            while self.scheduler.eager and self._add_point():
+                pass
+            waiting = self._waiting()
+            number = self.scheduler.next(waiting, more=self._more()) if waiting else None
+            self._follow_orders()  # which may end some of those that waited
+            if number is None and self._add_point():
+                continue
+            if number is None and not self.crew.busy:
+                number = next(iter(self._waiting()), None)  # nothing else would ever wake them
+            if number is None or not self._start(self.trials[number]):
+                break
+        self.view.running = len(self.crew.busy)
+
+    def _waiting(self) -> list[int]:
+        return [
+            number
+            for number, trial in self._unfinished.items()
+            if trial.state in (PENDING, PAUSED)
+            and number not in self.crew.busy
+            and not (self.crew.busy and number in self._moves and self._moves[number].source in self._saving)
+        ]
+
+    def _more(self) -> bool:
+        """Whether there may be further points."""
+        return not self._no_more_points and self.points < (self.searcher.total or self.plan.points)
+
+    def _add_point(self) -> bool:
+        """Asks for one more point and makes its trials; False where there is none."""
+        if not self._more():
+            return False
+        params = self.searcher.ask(self.points + 1)
+        if params is None:
+            self._no_more_points = True
+            return False
+        self.points += 1
+        self._add_trials(self.points, params, 0)
+        return True
+
+    def _add_trials(self, point: int, params: Mapping[str, Any], first: int) -> None:
+        for repetition in range(first, self.search.repeat):
+            number = next(reversed(self.trials), 0) + 1
+            seed = self.plan.seeds + repetition if self.search.repeat > 1 else None
+            self._write(
+                "new",
+                number,
+                name=self._name(number, params, seed),
+                params=params,
+                point=point,
+                seed=seed,
+            )
+            self.scheduler.add(number, params, point=point)
+
+    def _name(self, number: int, params: Mapping[str, Any], seed: int | None) -> str:
+        words = (
+            [] if self.plan.population else [f"{k.rpartition('.')[2]}={_short(v)}" for k, v in params.items()]
+        )
+        words += [f"seed={seed}"] if seed is not None else []
+        safe = "".join(c if c.isalnum() or c in "-_.=+" else "_" for c in "-".join(words))
+        return f"{number:04d}-{safe}"[:_NAME].rstrip("-_.")
+
+    def _start(self, trial: Trial) -> bool:
+        """Gives a trial to a worker; False where there is no room for it now."""
+        try:
+            payload = self.plan.target.payload(trial.params, trial.seed)
+            resources = self.plan.target.resources(trial.params)
+            if self.crew.capacity.fitting(resources) < 1:
+                self.crew.capacity.require(
+                    resources, "this point asks for more than the others; narrow the space"
+                )
+        except RayfishError as error:
+            self._end(trial, FAILED, error=error.what, details=str(error))
+            return True
+        if not self.crew.room(resources):
+            return False
+        donor = self._donors.get(trial.number, "")
+        if donor and not Path(donor).exists():
+            self.live.note(f"trial {trial.number} goes on from its own checkpoint: {donor} is gone")
+            donor = ""
+        self._heard[trial.number] = trial.step if trial.attempt else -math.inf
+        task = Task(
+            number=trial.number,
+            name=trial.name,
+            params=dict(trial.params),
+            folder=self.folder.trials / trial.name,
+            seed=trial.seed,
+            resume=trial.attempt > 0 and self.plan.target.can_resume,
+            donor=donor,
+            heard=(self.plan.time, trial.step),
+            payload=payload,
+        )
+        self._write("start", trial.number)
+        self.scheduler.started(trial.number)
+        self.crew.start(task, resources)
+        return True
+
+    # -- answers ----------------------------------------------------------------------------------
+
+    def _answered(self, trial: Trial, what: str, reply: Reply | Lost) -> None:
+        if isinstance(reply, Lost):
+            self.crew.drop(trial.number)
+            self._lost(trial, reply)
+            self._save_settled(trial.number)
+            if reply.node:
+                self._count_slots()
+            return
+        trial.seconds += reply.seconds
+        if what == "begin" and not reply.error:
+            self._donors.pop(trial.number, None)  # it has what it goes on from
+        if reply.error:
+            self.crew.release(trial.number)
+            self._failed(trial, reply)
+            self._save_settled(trial.number)
+        elif what == "end":
+            self._ended_early(trial, reply)
+        elif what == "save":
+            self._keep(trial, reply.saved)
+            self._go_on(trial)
+        else:
+            self._reported(trial, reply)
+
+    def _reported(self, trial: Trial, reply: Reply) -> None:
+        reports = [*reply.missed, *([reply.metrics] if reply.metrics is not None else [])]
+        decision = ""
+        for metrics in reports:
+            decision = self._judge(trial, metrics)
+            if decision in (STOP, PAUSE):
+                break
+        if reply.over:
+            self.crew.release(trial.number)
+            self._complete(trial)
+            self._save_settled(trial.number)
+        elif decision == STOP:
+            self._end_early(trial, STOPPED, self.scheduler.why)
+        elif decision == PAUSE or trial.number in self._moves:
+            self._end_early(trial, PAUSED, "waits for other trials")
+        elif trial.number in self._saving:
+            self.crew.ask(trial.number, "save")
+        else:
+            self._go_on(trial)
+
+    def _go_on(self, trial: Trial) -> None:
+        if self.ending:
+            how = PAUSED if self._interrupted and self.plan.target.can_resume else STOPPED
+            self._end_early(trial, how, self.ending)
+        else:
+            self.crew.ask(trial.number, "step")
+
+    def _judge(self, trial: Trial, metrics: Mapping[str, Any]) -> str:
+        """Writes a report down and asks the scheduler about it; "" where there is nothing to decide."""
+        metrics = self._with_score(metrics)
+        trial.metrics = dict(metrics)
+        step, value = _number(metrics.get(self.plan.time)), _number(metrics.get(self.plan.metric))
+        if step is None:
+            step = trial.step + 1
+        if step <= self._heard.get(trial.number, -math.inf):
+            return ""  # it went back to a checkpoint: this was heard before
+        diverged = {"diverged": True} if _is_not_finite(metrics.get(self.plan.metric)) else {}
+        self._write(
+            "report", trial.number, step=step, value=value, seconds=round(trial.seconds, 3), **diverged
+        )
+        if value is None:
+            return ""
+        if self.search.repeat == 1:
+            self.searcher.report(trial.point, step, value)
+        decision = self.scheduler.report(
+            trial.number, {**metrics, self.plan.time: step, self.plan.metric: value}
+        )
+        self._follow_orders()
+        if self.search.repeat == 1:
+            self._reached(f"trial {trial.number}", trial.value)
+        return decision
+
+    def _with_score(self, metrics: Mapping[str, Any]) -> Mapping[str, Any]:
+        """A function's only number is its score, whatever it is called, where nobody named a metric."""
+        if self.plan.metric in metrics or self.search.metric is not None or self.plan.kind != "function":
+            return metrics
+        ours = ("step", self.plan.target.step_name)
+        numbers = [key for key, value in metrics.items() if key not in ours and _number(value) is not None]
+        return {**metrics, self.plan.metric: metrics[numbers[0]]} if len(numbers) == 1 else metrics
+
+    def _reached(self, who: str, value: float | None) -> None:
+        goal = self.search.goal
+        if goal is None or value is None or self.ending:
+            return
+        if self.search.sign * value >= self.search.sign * goal:
+            self.ending = f"{who} reached the goal of {goal:g}"
+            self.live.note(self.ending)
+
+    # -- ends -------------------------------------------------------------------------------------
+
+    def _end_early(self, trial: Trial, how: str, why: str) -> None:
+        self._ending_as[trial.number] = (how, why)
+        self.crew.ask(trial.number, "end", how, why)
+
+    def _ended_early(self, trial: Trial, reply: Reply) -> None:
+        how, why = self._ending_as.pop(trial.number)
+        if reply.spoiled:
+            self.crew.drop(trial.number)  # something of the trial still runs in that process
+        else:
+            self.crew.release(trial.number)
+        if how == STOPPED:
+            self._end(trial, STOPPED, why=why)
+            self._save_settled(trial.number)
+            return
+        self._write("pause", trial.number, seconds=round(trial.seconds, 3), why=why)
+        self.scheduler.paused(trial.number)
+        self._move(trial)
+        self._keep(trial, reply.saved)
+        if not reply.saved and not self.ending and not self._told_of_checkpoints:
+            self._told_of_checkpoints = True
+            self.live.note(
+                "trials that wait begin again from nothing: none of them has a checkpoint "
+                "(a function gives one with report(..., checkpoint=folder))"
+            )
+
+    def _complete(self, trial: Trial) -> None:
+        if trial.value is None and _is_not_finite(trial.metrics.get(self.plan.metric)):
+            what = f"its score {self.plan.metric} ended as {trial.metrics[self.plan.metric]}"
+            self._end(trial, FAILED, error=what)
+        elif trial.value is None:
+            self._end(trial, FAILED, error=self._unreported(trial))
+            if not self.ending and all(t.value is None for t in self.trials.values()):
+                self.ending = f"no trial reports {self.plan.metric!r}, the others would not either"
+                self.live.note(f"{self.ending}: the sweep ends")
+                self._end_programs()
+        else:
+            self._end(trial, DONE)
+
+    def _unreported(self, trial: Trial) -> str:
+        """What a trial without a score says, with the names it might have been."""
+        known = sorted(str(name) for name, value in trial.metrics.items() if _number(value) is not None)
+        what = f"it ended without reporting {self.plan.metric!r}"
+        if not known:
+            return f"{what}, or any other number"
+        close = did_you_mean(self.plan.metric, known)
+        hint = f"did you mean search.metric={close[0]}?" if close else "name one of them with search.metric"
+        if self.plan.metric == METRIC:
+            hint = "no episode ended: train longer, or let episodes end (rollouts.horizon)"
+        return f"{what}; it reported {', '.join(known[:12])}\n  next step: {hint}"
+
+    def _failed(self, trial: Trial, reply: Reply) -> None:
+        error = readable(reply.error if not reply.hint else f"{reply.error}\n  next step: {reply.hint}")
+        if trial.failures < self.search.max_failures:
+            self._again(trial, error, reply.details, failures=1)
+        else:
+            self._end(trial, FAILED, error=error, details=reply.details)
+
+    def _lost(self, trial: Trial, lost: Lost) -> None:
+        """A process that went away: with its machine it is no failure, but neither for ever."""
+        losses = self._losses[trial.number] = self._losses.get(trial.number, 0) + 1
+        if lost.node and losses <= _NODE_RETRIES:
+            self._again(trial, lost.why, "", failures=0)
+        elif trial.failures < self.search.max_failures:
+            self._again(trial, lost.why, "", failures=1)
+        else:
+            self._end(trial, FAILED, error=lost.why)
+
+    def _again(self, trial: Trial, error: str, details: str, *, failures: int) -> None:
+        self._write("lost", trial.number, failures=failures, error=error, details=details)
+        self.scheduler.lost(trial.number)
+        count = f" (retry {trial.failures} of {self.search.max_failures})" if failures else ""
+        self.live.note(f"trial {trial.number}: {error.splitlines()[0]}; it is started again{count}")
+
+    def _end(self, trial: Trial, state: str, *, error: str = "", details: str = "", why: str = "") -> None:
+        last = {key: value for key, value in trial.metrics.items() if _number(value) is not None}
+        more = {key: value for key, value in (("error", error), ("details", details), ("why", why)) if value}
+        self._write("end", trial.number, state=state, seconds=round(trial.seconds, 3), metrics=last, **more)
+        if state == FAILED:
+            self.scheduler.fail(trial.number)
+            self.live.trial_failed(trial)
+        else:
+            self.scheduler.complete(trial.number)
+        self._follow_orders()
+        self._tell(trial.point)
+
+    def _tell(self, point: int) -> None:
+        """The searcher hears of a point when the last of its repetitions has ended."""
+        known = self._known(point)
+        if known.state != "open":
+            self.searcher.tell(point, known.value, pruned=known.state == STOPPED)
+            if self.search.repeat > 1:
+                self._reached(f"point {point}", known.value)
+
+    def _known(self, point: int) -> Known:
+        trials = self._of_point[point]
+        values = [trial.value for trial in trials if trial.value is not None and trial.state != FAILED]
+        if not all(trial.finished for trial in trials):
+            state = "open"
+        elif not values:
+            state = FAILED
+        else:
+            state = STOPPED if any(trial.state == STOPPED for trial in trials) else DONE
+        params = trials[0].moves[0][2] if trials[0].moves else trials[0].params
+        curve = trials[0].curve if len(trials) == 1 else []
+        value = sum(values) / len(values) if values else None
+        return Known(point, dict(params), state, value, list(curve))
+
+    # -- what the scheduler orders about other trials ---------------------------------------------
+
+    def _follow_orders(self) -> None:
+        orders = self.scheduler.orders()
+        for number in orders.stop:
+            trial = self.trials[number]
+            if number not in self.crew.busy and not trial.finished:
+                self._end(trial, STOPPED, why=self.scheduler.why)
+        self._saving.update(orders.save)
+        for move in orders.moves:
+            self._moves[move.number] = move
+            trial = self.trials[move.number]
+            if trial.state == PAUSED and move.number not in self.crew.busy:
+                self._move(trial)
+
+    def _keep(self, trial: Trial, saved: str) -> None:
+        """A checkpoint was written; where others may go on from it, it is kept and noted."""
+        if saved and self.plan.population:
+            saved = self._handed_over(trial, saved)
+            self._saved[trial.number] = (saved, trial.step)
+            self._write("save", trial.number, saved=saved, step=trial.step)
+        self._save_settled(trial.number)
+
+    def _save_settled(self, number: int) -> None:
+        """Nothing more is to be waited for from this trial; others may wait for its checkpoint."""
+        self._saving.discard(number)
+        for move in list(self._moves.values()):
+            if move.source == number and move.number not in self.crew.busy:
+                self._move(self.trials[move.number])
+
+    def _move(self, trial: Trial) -> None:
+        """Population based training: the trial goes on as another one, with parameters of its own."""
+        move = self._moves.get(trial.number)
+        if move is None or move.source in self._saving:
+            return
+        del self._moves[trial.number]
+        saved, step = self._saved.get(move.source, ("", 0.0))
+        if not saved:
+            return
+        self._donors[trial.number] = saved
+        self._write(
+            "move", trial.number, source=move.source, step=step, params=dict(move.params), donor=saved
+        )
+        self.live.note(f"trial {trial.number} goes on from trial {move.source} with {_words(move.params)}")
+
+    def _handed_over(self, trial: Trial, saved: str) -> str:
+        """A checkpoint that others may go on from, kept from being tidied away by its own trial."""
+        if not saved:
+            return ""
+        return handover.keep(self.folder.path, trial.name, Path(saved), self._donors.values())
+
+    def _write(self, event: str, number: int, **fields: Any) -> None:
+        self._apply(self.table.write(event, number, **fields))
+
+    def _apply(self, event: Mapping[str, Any]) -> None:
+        records.apply(self.trials, event, sign=self.search.sign, score=self.search.score)
+        trial = self.trials.get(event.get("trial", 0))
+        if trial is not None and event["event"] == "new":
+            self._unfinished[trial.number] = trial
+            self._of_point.setdefault(trial.point, []).append(trial)
+        elif trial is not None and trial.finished:
+            self._unfinished.pop(trial.number, None)
+
+
+def readable(text: str) -> str:
+    """What a program printed, without what only a terminal understands."""
+    return "".join(sign for sign in plain(text) if sign.isprintable() or sign in "\n\t")
+
+
+def _is_not_finite(value: Any) -> bool:
+    return isinstance(value, float) and not math.isfinite(value)
+
+
+def _number(value: Any) -> float | None:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    return float(value) if math.isfinite(value) else None
+
+
+def _short(value: Any) -> str:
+    if isinstance(value, float):
+        return f"{value:.4g}"
+    if isinstance(value, Sequence) and not isinstance(value, str):
+        return "x".join(_short(inner) for inner in value)
+    return str(value)
+
+
+def _words(params: Mapping[str, Any]) -> str:
+    return ", ".join(f"{key.rpartition('.')[2]}={_short(value)}" for key, value in params.items())

@@ -1,0 +1,53 @@
+"""Before a sweep begins on several machines: each of them sees its folder and has the same Rayfish."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from rayfish import __version__
+from rayfish.errors import RayfishError
+
+_PATIENCE_S = 60.0
+
+
+def require_fit(ray: Any, folder: Path) -> None:
+    """Trials write into the sweep's folder wherever they run, so all machines must share it.
+
+    :raises RayfishError: a machine does not see the folder, or has another Rayfish or none
+    """
+    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+    nodes = [node for node in ray.nodes() if node["Alive"]]
+    if len(nodes) < 2:
+        return
+    asked = {}
+    for node in nodes:
+        there = NodeAffinitySchedulingStrategy(node["NodeID"], soft=False)
+        task = ray.remote(_look).options(num_cpus=0, scheduling_strategy=there)
+        asked[str(node["NodeManagerHostname"])] = task.remote(str(folder / "sweep.json"))
+    for host, future in asked.items():
+        try:
+            sees, version = ray.get(future, timeout=_PATIENCE_S)
+        except Exception as error:
+            last = str(error).strip().splitlines()[-1]
+            raise RayfishError(
+                f"the machine {host} cannot run trials: {last}",
+                f"install Rayfish {__version__} there, in the Python that its Ray runs in",
+            ) from None
+        if version != __version__:
+            raise RayfishError(
+                f"the machine {host} has Rayfish {version}, here it is {__version__}",
+                f"pip install rayfish=={__version__} there",
+            )
+        if not sees:
+            raise RayfishError(
+                f"the machine {host} does not see {folder}, where trials are written",
+                "set runtime.local_dir to a folder that all machines of the cluster share",
+            )
+
+
+def _look(file: str) -> tuple[bool, str]:
+    import rayfish
+
+    return Path(file).is_file(), rayfish.__version__

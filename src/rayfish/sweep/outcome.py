@@ -1,0 +1,156 @@
+"""What remains of a sweep: its best point as a ready file, the best trial linked, the page, the result."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from rayfish.errors import RayfishError
+from rayfish.experiment import Experiment
+from rayfish.experiment.experiment import dump
+from rayfish.files import atomic_link, atomic_write
+from rayfish.sweep.experiment import ExperimentTarget
+from rayfish.sweep.function import configuration
+from rayfish.sweep.plan import Plan
+from rayfish.sweep.records import FAILED, Trial
+from rayfish.sweep.view import SweepView
+from rayfish.sweep.work import Task
+
+BEST_FILE, BEST_LINK, PAGE = "best.yaml", "best", "report.html"
+
+
+@dataclass
+class Result:
+    """What `rayfish.tune` gives back.
+
+    :param folder: the sweep's folder
+    :param status: done, or stopped where somebody interrupted it
+    :param trials: all trials in order, each with `params`, `value`, `state`, `curve`, `error`
+    :param metric: what counted
+    :param mode: max or min
+    :param seconds: it took, over all sessions
+    :param fixed: what a function was given besides
+    :param importance: share of each parameter in how scores differ; empty where that cannot be told
+    """
+
+    folder: Path
+    status: str
+    trials: list[Trial]
+    metric: str
+    mode: str
+    seconds: float
+    importance: dict[str, float]
+    view: SweepView
+    fixed: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def best(self) -> Trial | None:
+        """The best trial; with repetitions, the best of the best point."""
+        return _best(self.view)
+
+    @property
+    def best_config(self) -> dict[str, Any]:
+        """The best point, by dotted key; of a function, with what did not vary."""
+        return {**self.fixed, **self._required().params}
+
+    @property
+    def best_value(self) -> float:
+        """The best point's score; with repetitions, their mean."""
+        self._required()
+        point = self.view.best_point()
+        return float(point.value if point is not None and point.value is not None else math.nan)
+
+    @property
+    def failed(self) -> list[Trial]:
+        """The trials that failed."""
+        return [trial for trial in self.trials if trial.state == FAILED]
+
+    def get_best_config(self, metric: str | None = None, mode: str | None = None) -> dict[str, Any]:
+        """As Ray Tune's results have it: the point with the best last report of any metric."""
+        if metric in (None, self.metric) and mode in (None, self.mode):
+            return self.best_config
+        sign = -1.0 if (mode or self.mode) == "min" else 1.0
+        known = [t for t in self.trials if isinstance(t.metrics.get(metric or self.metric), int | float)]
+        if not known:
+            raise RayfishError(f"no trial reported {metric!r}", f"they were judged by {self.metric!r}")
+        return dict(max(known, key=lambda t: sign * t.metrics[metric or self.metric]).params)
+
+    def rows(self) -> Iterator[dict[str, Any]]:
+        """One flat dictionary per trial, for a data frame: `pandas.DataFrame(result.rows())`."""
+        for trial in self.trials:
+            yield {
+                "trial": trial.number,
+                "state": trial.state,
+                self.metric: trial.value,
+                **trial.params,
+                "seed": trial.seed,
+                "seconds": trial.seconds,
+                "error": trial.error,
+                "folder": str(self.folder / "trials" / trial.name),
+            }
+
+    def _required(self) -> Trial:
+        if self.best is None:
+            errors = "; ".join(trial.error.splitlines()[0] for trial in self.failed[:2] if trial.error)
+            raise RayfishError(f"no trial of {self.folder} has a score", errors or "let it run longer")
+        return self.best
+
+
+def write(plan: Plan, view: SweepView) -> list[str]:
+    """Writes best.yaml, the link to the best trial and the page; gives what the user can do now."""
+    from rayfish.sweep.page import write_page
+
+    here = shown(view.folder)
+    steps = []
+    best = _best(view)
+    if best is not None:
+        atomic_write(view.folder / BEST_FILE, _best_file(plan, view, best))
+        atomic_link(view.folder / BEST_LINK, f"trials/{best.name}")
+        if plan.kind == "experiment":
+            steps += [f"rayfish train -f {here}/{BEST_FILE}", f"rayfish evaluate {here}/{BEST_LINK}"]
+        else:
+            steps.append(f"cat {here}/{BEST_FILE}")
+    write_page(view, view.folder / PAGE)
+    return [*steps, f"open {here}/{PAGE}"]
+
+
+def _best(view: SweepView) -> Trial | None:
+    point = view.best_point()
+    if point is None:
+        return None
+    scored = [trial for trial in point.trials if trial.value is not None and trial.state != FAILED]
+    return max(scored, key=lambda t: view.search.sign * (t.value or 0.0)) if scored else None
+
+
+def _best_file(plan: Plan, view: SweepView, best: Trial) -> str:
+    """The best point as something to run: an experiment file, or the parameters."""
+    point = view.best_point()
+    score = point.value if point is not None else best.value
+    which = f"trial {best.number} of {shown(view.folder)}"
+    head = f"# Best of {len(view.trials)} trials: {view.metric} {score:.6g}, {which}\n"
+    if isinstance(plan.target, ExperimentTarget):
+        experiment: Experiment = plan.target.payload(best.params, None)
+        origins = {**experiment.origins, **dict.fromkeys(best.params, f"tune, trial {best.number}")}
+        runtime = {**experiment.section("runtime"), "name": f"{plan.name}-best"}
+        config = {**experiment.config, "runtime": runtime}
+        given = plan.source.get("env")
+        if given:  # a file cannot name it: whoever trains from here must give it again
+            head += f"# The environment {given} was given from Python: rayfish.train(FILE, env=...)\n"
+            config["environment"] = {**config["environment"], "env": given}
+        return head + replace(experiment, config=config, origins=origins).to_yaml()
+    task = Task(best.number, best.name, best.params, view.folder)
+    values = configuration({}, task)
+    if plan.kind == "program":
+        return head + dump({"params": values, "command": plan.target.command_line(best.params)})  # type: ignore[attr-defined]
+    return head + dump(json.loads(json.dumps(values, default=str)))
+
+
+def shown(folder: Path) -> str:
+    """A folder as seen from here, where that is shorter."""
+    near = os.path.relpath(folder)
+    return near if len(near) < len(str(folder)) else str(folder)

@@ -1,0 +1,271 @@
+"""Where a program's metrics are: found, told apart from those of other trials, read as they appear."""
+
+from __future__ import annotations
+
+import glob
+import os
+import time
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from rayfish.sweep.program.settings import MetricSettings
+from rayfish.sweep.program.tables import CsvRows, JsonLines
+from rayfish.sweep.program.tensorboard import MARK, EventFile, Steps
+
+LOG, RECORD = "log.txt", "program.json"
+OUTPUT, EVENTS = "its output", "event files"
+DECIDED_AFTER = 5
+"""So many reports without the metric, and none elsewhere: this is what the program has to say."""
+
+_LOOK_EVERY_S = 0.3
+_MOST_FILES = 20_000
+
+
+class Source(Protocol):
+    """Something that gives reports as they appear."""
+
+    def read(self, final: bool) -> list[dict[str, float]]:
+        """The new ones, in their order."""
+
+
+@dataclass(frozen=True)
+class Places:
+    """Where files of one trial are looked for.
+
+    :param trial: the trial's own folder
+    :param start: the folder the program was started in
+    :param pattern: of files or folders, filled in; None for everything in the trial's folder
+    :param names_trial: whether the pattern can mean this trial only, wherever it is looked for
+    """
+
+    trial: Path
+    start: Path
+    pattern: str | None
+    names_trial: bool
+
+    def own(self) -> list[Path]:
+        """What is sure to be of this trial."""
+        if self.pattern is None:
+            return list(_files_below(self.trial))
+        if Path(self.pattern).is_absolute():
+            return self._matches(None) if self.names_trial else []
+        found = self._matches(self.trial)
+        return found or (self._matches(self.start) if self.names_trial else [])
+
+    def shared(self) -> list[Path]:
+        """What matches, but where other trials may write as well."""
+        if self.pattern is None or self.names_trial:
+            return []
+        absolute = Path(self.pattern).is_absolute()
+        if absolute or self.start.resolve() != self.trial.resolve():
+            return self._matches(None if absolute else self.start)
+        return []
+
+    def _matches(self, root: Path | None) -> list[Path]:
+        names = glob.glob(self.pattern or "", root_dir=root, recursive=True)  # noqa: PTH207 (Path's ** has no files)
+        return sorted((root or Path("/")) / name for name in names)
+
+
+class Metrics:
+    """All that a trial reports.
+
+    :param settings: where to look
+    :param places: the same, for this trial
+    :param output: its log, and from which byte on it is this attempt's
+    :param metric: the name that matters; where it is known, the source that has it is the one that counts
+    :param count: reports of earlier attempts, for programs that do not say how far they are
+    :param owned: gives those of some files that are sure to be the program's own
+    """
+
+    def __init__(
+        self,
+        settings: MetricSettings,
+        places: Places,
+        output: tuple[Path, int],
+        *,
+        metric: str = "",
+        count: int = 0,
+        owned: Callable[[Iterable[Path]], set[Path]] = set,
+    ) -> None:
+        self._settings, self.places, self._metric, self._count = settings, places, metric, count
+        self._owned = owned
+        self._step = settings.step or "step"
+        self._before = {path: _size(path) for path in self._files(places.own() + places.shared())}
+        self._sources: dict[str, Source] = {}
+        self._held: dict[str, list[dict[str, float]]] = {}
+        self._chosen = ""
+        self._known: set[Path] = set()
+        self._looked, self._look_every_s = 0.0, _LOOK_EVERY_S
+        self._events = _Events(next((k for k, v in settings.rename.items() if v == metric), metric))
+        self._output = JsonLines(output[0], self._step, output[1], count)
+        if settings.source in ("auto", "json") and (settings.source == "auto" or settings.path is None):
+            self._sources[OUTPUT] = self._output
+
+    def read(self, final: bool = False) -> list[dict[str, float]]:
+        """The new reports, each with its `step`, in their order.
+
+        :param final: the program has ended, nothing will follow
+        """
+        self._look(final)
+        if self._chosen:
+            return [self._renamed(report) for report in self._sources[self._chosen].read(final)]
+        for name, source in self._sources.items():
+            reports = [self._renamed(report) for report in source.read(final)]
+            if reports:
+                self._held.setdefault(name, []).extend(reports)
+        self._choose(final)
+        return self._held.pop(self._chosen, []) if self._chosen else []
+
+    def described(self) -> str:
+        """What was looked for, and what there is: for a program that reported nothing."""
+        wanted = {
+            "json": "JSON lines" + (" on its output" if self._settings.path is None else ""),
+            "tensorboard": "TensorBoard event files",
+            "csv": "CSV files",
+            "auto": "JSON lines on its output, TensorBoard event files, CSV files",
+        }[self._settings.source]
+        where = str(self.places.trial)
+        if self.places.pattern is not None:
+            where = f"{self.places.pattern} in {where} and {self.places.start}"
+        there = [p.relative_to(self.places.trial).as_posix() for p in _files_below(self.places.trial)]
+        shown = ", ".join(there[:6]) + (f" and {len(there) - 6} more" if len(there) > 6 else "")
+        text = f"looked for {wanted}, files under {where}; there is {shown or 'no file'}"
+        if OUTPUT in self._sources:
+            text += f"; none of {self._output.lines_seen} lines of output is a JSON object with numbers"
+        shared = [path for path in self._files(self.places.shared()) if path not in self._known]
+        if shared:
+            text += (
+                f"; {len(shared)} files in {self.places.start} match too ({shared[0].name}), "
+                "but the trial did not have them open"
+            )
+        return text
+
+    def _look(self, final: bool) -> None:
+        """Takes in files that are new, now and then."""
+        now = time.monotonic()
+        reads_files = self._chosen not in (OUTPUT,) and not isinstance(
+            self._sources.get(self._chosen), CsvRows | JsonLines
+        )
+        if not reads_files or (not final and now - self._looked < self._look_every_s):
+            return
+        for path in self._files(self.places.own()):
+            self._take(path)
+        doubtful = [path for path in self._files(self.places.shared()) if path not in self._known]
+        doubtful = [path for path in doubtful if _size(path) > self._before.get(path, -1)]
+        for path in sorted(self._owned(doubtful)) if doubtful else ():
+            self._take(path)
+        self._looked = time.monotonic()
+        # A folder of many thousand files takes a while: looking must not become the work.
+        self._look_every_s = max(_LOOK_EVERY_S, 50 * (self._looked - now))
+
+    def _take(self, path: Path) -> None:
+        if path in self._known:
+            return
+        self._known.add(path)
+        offset = self._before.get(path, 0)
+        if MARK in path.name:
+            self._events.add(EventFile(path, offset))
+            self._sources[EVENTS] = self._events
+        elif path.suffix == ".csv":
+            self._sources[str(path)] = CsvRows(path, self._step, offset, self._count)
+        else:
+            self._sources[str(path)] = JsonLines(path, self._step, offset, self._count)
+
+    def _files(self, found: list[Path]) -> list[Path]:
+        """Those of the files, and of the files in the folders, that the settings are about."""
+        kept: list[Path] = []
+        for path in found:
+            inside = _files_below(path) if path.is_dir() else [path]
+            kept += [file for file in inside if self._fits(file) and file not in kept]
+        return kept
+
+    def _fits(self, path: Path) -> bool:
+        source = self._settings.source
+        if path.name in (LOG, RECORD):
+            return False
+        if MARK in path.name:
+            return source in ("auto", "tensorboard")
+        if path.suffix == ".csv":
+            return source in ("auto", "csv")
+        json_file = path.suffix in (".jsonl", ".ndjson", ".json")
+        return json_file and (source == "json" or (source == "auto" and self._settings.path is not None))
+
+    def _choose(self, final: bool) -> None:
+        """Settles on the source that has the metric; without one to go by, on the first that speaks."""
+        for name, reports in self._held.items():
+            if not self._metric or any(self._metric in report for report in reports):
+                self._chosen = name
+                return
+        longest = max(self._held.items(), key=lambda item: len(item[1]), default=("", []))
+        if longest[1] and (final or len(longest[1]) >= DECIDED_AFTER or self._settings.source != "auto"):
+            self._chosen = longest[0]
+
+    def _renamed(self, report: dict[str, float]) -> dict[str, float]:
+        rename = self._settings.rename
+        return {rename.get(key, key): value for key, value in report.items()} if rename else report
+
+
+class _Events:
+    """All event files of a trial together, one report per step."""
+
+    def __init__(self, metric: str) -> None:
+        self._files: list[EventFile] = []
+        self._steps = Steps(metric)
+        self._owner: dict[str, Path] = {}
+
+    def add(self, file: EventFile) -> None:
+        self._files.append(file)
+
+    def read(self, final: bool) -> list[dict[str, float]]:
+        for file in self._files:
+            for step, tag, value in file.read():
+                self._steps.add(step, self._name(tag, file.path.parent), value)
+        return self._steps.take(final)
+
+    def _name(self, tag: str, folder: Path) -> str:
+        """The tag; where another folder writes it as well, with what differs of the folder in front."""
+        owner = self._owner.setdefault(tag, folder)
+        return tag if owner == folder else f"{os.path.relpath(folder, owner.parent)}/{tag}"
+
+
+def newest(places: Places, since: Callable[[], set[Path]] = set) -> str:
+    """The newest file or folder of the trial that matches, as an absolute path; "" for none.
+
+    :param since: gives the files that are being written, which are left out
+    """
+    found = [path for path in places.own() if not path.name.startswith(".")]
+    found.sort(key=_changed, reverse=True)
+    writing = since() if found else set()
+    for path in found:
+        if path.resolve() not in writing and not any(path.resolve() in w.parents for w in writing):
+            return str(path.absolute())
+    return ""
+
+
+def _files_below(folder: Path) -> Iterator[Path]:
+    """Files in a folder and its folders, hidden ones left out."""
+    count = 0
+    for here, folders, files in os.walk(folder):
+        folders[:] = sorted(name for name in folders if not name.startswith("."))
+        for name in sorted(files):
+            if not name.startswith("."):
+                count += 1
+                yield Path(here, name)
+        if count > _MOST_FILES:
+            return
+
+
+def _size(path: Path) -> int:
+    try:
+        return path.stat().st_size
+    except OSError:
+        return 0
+
+
+def _changed(path: Path) -> float:
+    try:
+        return path.stat().st_mtime
+    except OSError:
+        return 0.0

@@ -1,0 +1,198 @@
+"""A sweep on disk: `sweep.json` says what it is, `trials.jsonl` everything that happened, line by line.
+
+    runs/<name>/<time>-<id>/
+      sweep.json  trials.jsonl  best.yaml  report.html  log.txt  trials/<one folder per trial>
+
+Lines are only ever appended, each in one write. A line that a crash cut short is passed over when the
+table is read, and closed before the next one is written. Reading the table from its beginning gives the
+state of every trial, so a sweep needs no other state to be resumed from.
+
+Events: `new` (a trial and its point), `start`, `report` (a score on the way), `pause`, `lost` (it is started
+again), `save` and `move` (population based training: a checkpoint for others, and going on from one with a
+new point), `end`; `stop` and `resume` of the sweep itself.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+PENDING, RUNNING, PAUSED = "pending", "running", "paused"
+DONE, STOPPED, FAILED = "done", "stopped", "failed"
+FINISHED = (DONE, STOPPED, FAILED)
+"""`stopped`: ended early for good, by a scheduler or a goal. A trial that was interrupted is `pending`."""
+
+SYNC_EVERY_S, SYNC_SOON_S = 1.0, 0.05
+
+
+@dataclass
+class Trial:
+    """One trial, as its events tell it.
+
+    :param number: counted from 1
+    :param name: its folder's name under `trials/`
+    :param params: its point, by dotted key; after a `move` the newest one
+    :param point: the point's number, shared by its repetitions
+    :param seed: of this repetition, None where there is one only
+    :param state: pending, running, paused, done, stopped (early), failed
+    :param value: its score so far (the last or the best report), None before the first
+    :param step: how far it is, in what the scheduler counts
+    :param metrics: its last report
+    :param curve: (step, score) of every report
+    :param seconds: it has run so far, over all attempts
+    :param attempt: how often it was started
+    :param error: why it failed, the first line; `details` has the rest
+    :param why: why it ended early
+    :param moves: (step it went on from, the trial it was copied from, the point before)
+    """
+
+    number: int
+    name: str
+    params: dict[str, Any]
+    point: int
+    seed: int | None = None
+    state: str = PENDING
+    value: float | None = None
+    step: float = 0.0
+    metrics: dict[str, Any] = field(default_factory=dict)
+    curve: list[tuple[float, float]] = field(default_factory=list)
+    seconds: float = 0.0
+    attempt: int = 0
+    failures: int = 0
+    error: str = ""
+    details: str = ""
+    why: str = ""
+    started: float | None = None
+    ended: float | None = None
+    moves: list[tuple[float, int, dict[str, Any]]] = field(default_factory=list)
+
+    @property
+    def finished(self) -> bool:
+        """Whether nothing more will happen to it."""
+        return self.state in FINISHED
+
+
+class Table:
+    """`trials.jsonl`, open for appending."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        torn = path.is_file() and path.stat().st_size > 0 and not _ends_with_newline(path)
+        self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+        self._synced = time.monotonic()
+        if torn:
+            os.write(self._file, b"\n")
+
+    def write(self, event: str, trial: int | None = None, **fields: Any) -> dict[str, Any]:
+        """Appends one event and gives it; on disk with the next one a second later, an `end` sooner."""
+        line: dict[str, Any] = {"event": event, "time": round(time.time(), 3)}
+        if trial is not None:
+            line["trial"] = trial
+        line |= fields
+        os.write(self._file, (json.dumps(line, default=plain, ensure_ascii=False) + "\n").encode())
+        now = time.monotonic()
+        if now - self._synced > (SYNC_SOON_S if event in ("end", "stop") else SYNC_EVERY_S):
+            os.fsync(self._file)
+            self._synced = now
+        return line
+
+    def close(self) -> None:
+        """Everything on disk, the file closed."""
+        os.fsync(self._file)
+        os.close(self._file)
+
+
+def read_events(path: Path) -> Iterator[dict[str, Any]]:
+    """The events of a table, oldest first; a line that a crash tore is passed over."""
+    if not path.is_file():
+        return
+    with path.open("rb") as file:
+        for line in file:
+            try:
+                event = json.loads(line)
+            except ValueError:
+                continue
+            if isinstance(event, dict) and "event" in event:
+                yield event
+
+
+def fold(events: Iterable[Mapping[str, Any]], *, sign: float = 1.0, score: str = "last") -> dict[int, Trial]:
+    """The trials that events tell of, by number."""
+    trials: dict[int, Trial] = {}
+    for event in events:
+        apply(trials, event, sign=sign, score=score)
+    return trials
+
+
+def apply(
+    trials: dict[int, Trial], event: Mapping[str, Any], *, sign: float = 1.0, score: str = "last"
+) -> None:
+    """One more event."""
+    kind, number = event["event"], event.get("trial")
+    if kind == "new":
+        trials[event["trial"]] = Trial(
+            event["trial"], event["name"], dict(event["params"]), event["point"], event.get("seed")
+        )
+        return
+    trial = trials.get(number) if number is not None else None
+    if trial is None:
+        return
+    if kind == "start":
+        trial.state, trial.started, trial.ended = RUNNING, event["time"], None
+        trial.attempt += 1
+    elif kind == "report":
+        _reported(trial, event, sign, score)
+    elif kind == "pause":
+        trial.state = PAUSED
+        trial.seconds = event.get("seconds", trial.seconds)
+    elif kind == "move":
+        trial.moves.append((event["step"], event["source"], trial.params))
+        trial.params, trial.step = dict(event["params"]), event["step"]
+    elif kind == "lost":
+        trial.state = PENDING
+        trial.failures += int(event.get("failures", 0))
+        trial.error, trial.details = event.get("error", ""), event.get("details", "")
+    elif kind == "end":
+        trial.state, trial.ended = event["state"], event["time"]
+        trial.seconds = event.get("seconds", trial.seconds)
+        trial.error, trial.details = event.get("error", ""), event.get("details", "")
+        trial.why = event.get("why", "")
+        trial.metrics = dict(event.get("metrics") or trial.metrics)
+
+
+def _reported(trial: Trial, event: Mapping[str, Any], sign: float, score: str) -> None:
+    trial.step = event.get("step", trial.step)
+    trial.seconds = event.get("seconds", trial.seconds)
+    value = event.get("value")
+    if event.get("diverged") and score == "last":
+        trial.value = None  # the last report is no number, so the trial has no score
+    if value is None or not math.isfinite(value):
+        return
+    while (
+        trial.curve and trial.curve[-1][0] >= trial.step
+    ):  # it went back to a checkpoint, its own or another's
+        trial.curve.pop()
+    trial.curve.append((trial.step, value))
+    values = [v for _, v in trial.curve] if score == "best" else [value]
+    trial.value = max(values, key=lambda v: sign * v)
+
+
+def _ends_with_newline(path: Path) -> bool:
+    with path.open("rb") as file:
+        file.seek(-1, os.SEEK_END)
+        return file.read(1) == b"\n"
+
+
+def plain(value: Any) -> Any:
+    """What JSON does not know, as something it does: NumPy's numbers, tuples, functions by their names."""
+    if callable(value):
+        return f"{getattr(value, '__module__', '')}:{getattr(value, '__qualname__', type(value).__name__)}"
+    if hasattr(value, "tolist"):
+        return value.tolist()
+    return list(value) if isinstance(value, set | tuple) else str(value)

@@ -1,0 +1,138 @@
+"""What every scheduler can do: judge a report, say who runs next, and stand again where it stood."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from rayfish.sweep.records import DONE, FAILED
+
+CONTINUE, STOP, PAUSE = "continue", "stop", "pause"
+
+
+@dataclass(frozen=True)
+class Move:
+    """Trial `number` goes on from the newest checkpoint of `source`, with new parameters."""
+
+    number: int
+    source: int
+    params: dict[str, Any]
+
+
+@dataclass
+class Orders:
+    """What a scheduler decided beside its answer.
+
+    :param stop: trials that wait, or that were thought to have ended: they are to end
+    :param save: trials that must write a checkpoint now, at the report just given
+    :param moves: trials that go on from another one's checkpoint
+    """
+
+    stop: list[int] = field(default_factory=list)
+    save: list[int] = field(default_factory=list)
+    moves: list[Move] = field(default_factory=list)
+
+    def __bool__(self) -> bool:
+        return bool(self.stop or self.save or self.moves)
+
+
+class Scheduler:
+    """Decides which trials go on, known by their number; this one lets each run to its end, in order.
+
+    :param time: the key in a report that says how far a trial is
+    :param metric: the key in a report that says how good it is
+    """
+
+    why: str = ""
+    """The reason for the last STOP, or for the last trials in `Orders.stop`."""
+
+    eager: bool = False
+    """Whether every trial should be added before the first one runs: a population needs all its members."""
+
+    def __init__(self, time: str = "step", metric: str = "score") -> None:
+        self.time = time
+        self.metric = metric
+        self._orders = Orders()
+
+    def add(self, number: int, params: Mapping[str, Any], *, point: int | None = None) -> None:
+        """A new trial, which waits to be started.
+
+        :param point: the number of its point, where that is another than its own (repetitions)
+        """
+
+    def report(self, number: int, metrics: Mapping[str, Any]) -> str:
+        """Judges a report: CONTINUE, STOP or PAUSE. A report without time or score is passed over."""
+        return CONTINUE
+
+    def orders(self) -> Orders:
+        """What was decided since this was last asked; to be asked after `report`, `complete` and `next`.
+
+        A trial with a `Move` was answered with PAUSE: it stops where it is, and when it is started
+        again, it goes on as the move says.
+        """
+        orders, self._orders = self._orders, Orders()
+        return orders
+
+    def complete(self, number: int) -> None:
+        """A trial ended by itself, or because it was told to."""
+
+    def fail(self, number: int) -> None:
+        """A trial failed for good."""
+
+    def started(self, number: int) -> None:
+        """A trial runs."""
+
+    def paused(self, number: int) -> None:
+        """A trial was paused; it has a checkpoint."""
+
+    def lost(self, number: int) -> None:
+        """A trial that ran waits again, and will go on from an earlier state."""
+
+    def next(self, waiting: Sequence[int], *, more: bool = False) -> int | None:
+        """Which of the waiting trials to start now; None: none of them may start now.
+
+        :param waiting: pending and paused trials, in the order in which they would start
+        :param more: whether further trials can be added instead; without, and with nothing running,
+            one of those that wait always starts (or ends, see `orders`)
+        """
+        return waiting[0] if waiting else None
+
+    def replay(self, events: Iterable[Mapping[str, Any]]) -> None:
+        """Stands where it stood after these events of `trials.jsonl`. No orders come out of it."""
+        for event in events:
+            number = event.get("trial")
+            if number is not None:
+                self._replay(event["event"], number, event)
+        self.orders()
+
+    def _replay(self, kind: str, number: int, event: Mapping[str, Any]) -> None:
+        if kind == "new":
+            self.add(number, event["params"], point=event.get("point"))
+        elif kind == "start":
+            self.started(number)
+        elif kind == "report":
+            told = {self.time: event.get("step"), self.metric: event.get("value")}
+            metrics = dict(event.get("metrics") or {})
+            self.report(number, metrics | {key: v for key, v in told.items() if v is not None})
+        elif kind == "pause":
+            self.paused(number)
+        elif kind == "lost":
+            self.lost(number)
+        elif kind == "end" and event["state"] == FAILED:
+            self.fail(number)
+        elif kind == "end":
+            self._ended(number, by_itself=event["state"] == DONE)
+
+    def _ended(self, number: int, *, by_itself: bool) -> None:
+        self.complete(number)
+
+    def _usable(self, metrics: Mapping[str, Any]) -> bool:
+        """Whether a report has a time and a score to judge by."""
+        return is_number(metrics.get(self.time)) and is_number(metrics.get(self.metric))
+
+
+def is_number(value: Any) -> bool:
+    """Whether something can be compared: a number, not NaN."""
+    return isinstance(value, int | float) and not isinstance(value, bool) and not math.isnan(value)

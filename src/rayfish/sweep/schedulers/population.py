@@ -1,0 +1,243 @@
+"""Population based training (PBT, PB2): the worst go on from the best, with parameters a little changed."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+
+from rayfish.errors import ConfigError, Problem, did_you_mean
+from rayfish.sweep.schedulers.base import Move
+from rayfish.sweep.schedulers.tune_scheduler import PAUSED, StandInTrial, TuneScheduler
+from rayfish.sweep.searchers.base import drawn
+from rayfish.sweep.space import Parameter, Space
+
+
+class Population(TuneScheduler):
+    """Tune's PBT or PB2.
+
+    Every trial belongs to the population, so all of them should be added before the first one runs; where
+    fewer can run at a time, they take turns.
+
+    :param space: where new parameters come from
+    :param in_logarithms: parameters that the scheduler sees as their logarithms (PB2)
+    """
+
+    eager = True
+
+    def __init__(
+        self, made: Any, time: str, metric: str, *, space: Space, in_logarithms: bool = False, **rest: Any
+    ) -> None:
+        super().__init__(made, time, metric, **rest)
+        self._space = space
+        self._numeric = in_logarithms
+        made.exploited = self._exploited
+        made.known = {parameter.key: parameter for parameter in space}
+
+    def replay(self, events: Iterable[Mapping[str, Any]]) -> None:
+        """As it stood; who was copied from whom is in the events, and is not decided again."""
+        self.tune.replaying = True
+        try:
+            super().replay(events)
+        finally:
+            self.tune.replaying = False
+
+    def _replay(self, kind: str, number: int, event: Mapping[str, Any]) -> None:
+        if kind != "move":
+            super()._replay(kind, number, event)
+            return
+        trial, source = self._controller.trials[number], self._controller.trials[event["source"]]
+        config = source.config | self._encoded(event["params"])
+        with self._isolated(number, self._at):
+            self.tune.moved(trial, source, config)
+        trial.config, trial.status = config, PAUSED
+
+    def _exploited(self, trial: StandInTrial, source: StandInTrial) -> None:
+        values = self._decoded(trial.config)
+        chosen = {p.key: values[p.key] for p in self._space if p.kind != "sample_from" and p.key in values}
+        rng = np.random.default_rng(random.getrandbits(64))
+        params = drawn(self._space, chosen, rng)
+        trial.config = trial.config | self._encoded(params)  # what a resumed sweep would begin with
+        self._orders.moves.append(Move(trial.number, source.number, params))
+
+    def _choose(self, waiting: Sequence[int], more: bool) -> int | None:
+        if more:
+            return None
+        states = self.tune._trial_state
+        turns = sorted(waiting, key=lambda n: states[self._controller.trials[n]].last_train_time)
+        if self.tune._synch and self._running:
+            until = self.tune._next_perturbation_sync
+            turns = [n for n in turns if states[self._controller.trials[n]].last_train_time < until]
+        return turns[0] if turns else None
+
+    def _encoded(self, params: Mapping[str, Any]) -> dict[str, Any]:
+        if not self._numeric:
+            return dict(params)
+        known = {p.key: p for p in self._space}
+        return {k: to_number(known[k], v) if k in known else v for k, v in params.items()}
+
+    def _decoded(self, config: Mapping[str, Any]) -> dict[str, Any]:
+        if not self._numeric:
+            return dict(config)
+        known = {p.key: p for p in self._space}
+        return {k: from_number(known[k], v) if k in known else v for k, v in config.items()}
+
+
+def population_class(base: type[Any]) -> type[Any]:
+    """Tune's class, which says whom it copied, and which can stand still while it is told the past."""
+
+    class Told(base):  # type: ignore[misc, valid-type]
+        replaying = False
+        exploited: Any = None
+        known: Mapping[str, Parameter]
+
+        def _get_new_config(self, trial: Any, trial_to_clone: Any) -> Any:
+            if self.replaying or not hasattr(self, "data"):
+                return super()._get_new_config(trial, trial_to_clone)
+            from ray.tune.schedulers import pb2
+
+            choose, keys = pb2._select_config, list(self._hyperparam_bounds_flat)
+
+            def possible(*args: Any, **kwargs: Any) -> list[Any]:
+                # else PB2 would note what it chose, and never see it again
+                chosen = choose(*args, **kwargs)
+                return [_possible(self.known[key], x) for key, x in zip(keys, chosen, strict=True)]
+
+            with _choosing(possible):
+                return super()._get_new_config(trial, trial_to_clone)
+
+        def _exploit(self, tune_controller: Any, trial: Any, trial_to_clone: Any) -> None:
+            super()._exploit(tune_controller, trial, trial_to_clone)
+            self.exploited(trial, trial_to_clone)
+
+        def _checkpoint_or_exploit(
+            self, trial: Any, tune_controller: Any, upper_quantile: list[Any], lower_quantile: list[Any]
+        ) -> None:
+            if self.replaying:
+                self._trial_state[trial].last_checkpoint = "saved" if trial in upper_quantile else None
+                return
+            super()._checkpoint_or_exploit(trial, tune_controller, upper_quantile, lower_quantile)
+
+        def moved(self, trial: Any, source: Any, config: dict[str, Any]) -> None:
+            """What `_exploit` would have noted."""
+            before, after = self._trial_state[trial], self._trial_state[source]
+            if hasattr(self, "data"):
+                chosen = [config[key] for key in self._hyperparam_bounds_flat]
+                with _choosing(lambda *_, **__: chosen):
+                    self._get_new_config(trial, source)
+            before.last_perturbation_time = after.last_perturbation_time
+            before.last_train_time = after.last_train_time
+
+    return Told
+
+
+def mutations(space: Space, keys: Sequence[str]) -> dict[str, Any]:
+    """For PBT: a list for what is a list, else a way to draw a new value."""
+
+    def draw(parameter: Parameter) -> Any:
+        return lambda: parameter.sample(np.random.default_rng(random.getrandbits(64)), {})
+
+    return {
+        p.key: list(p.values) if p.is_list else draw(p)
+        for p in space
+        if p.key in keys and p.kind != "sample_from"
+    }
+
+
+def within(space: Space, *, in_logarithms: bool = False) -> Any:
+    """For both: brings what was changed back to the parameter's steps and bounds."""
+
+    def explore(config: dict[str, Any]) -> dict[str, Any]:
+        for parameter in space:
+            if parameter.key not in config or parameter.is_list or parameter.kind == "sample_from":
+                continue
+            value = config[parameter.key]
+            config[parameter.key] = _possible(parameter, value) if in_logarithms else parameter.rounded(value)
+        return config
+
+    return explore
+
+
+def bounds(space: Space, keys: Sequence[str]) -> dict[str, list[float]]:
+    """For PB2: the least and the largest number of each parameter.
+
+    :raises ConfigError: for parameters that are no numbers between two bounds
+    """
+    problems = [
+        Problem(p.key, f"pb2 changes numbers only, and this is a {p.kind}", f"name the others: {_EXAMPLE}")
+        for p in space
+        if p.key in keys and p.is_list
+    ]
+    if problems:
+        raise ConfigError(problems)
+    found = {}
+    for parameter in space:
+        if parameter.key in keys and parameter.kind != "sample_from":
+            low, high = parameter.bounds
+            found[parameter.key] = [to_number(parameter, low), to_number(parameter, high)]
+    return found
+
+
+def mutable(space: Space, named: Any) -> list[str]:
+    """The keys that may change on the way: those named in `mutate`, or all of them.
+
+    :raises ConfigError: for names that are no parameters, and where nothing may change
+    """
+    names = [named] if isinstance(named, str) else list(named or space.keys)
+    problems = []
+    for name in names:
+        if name not in space.keys:
+            close = did_you_mean(name, space.keys)
+            hint = f"did you mean {close[0]}?" if close else f"there are {', '.join(space.keys)}"
+            problems.append(
+                Problem("search.scheduler_config.mutate", f"there is no parameter {name!r}", hint)
+            )
+    if not problems and not [p for p in space if p.key in names and p.kind != "sample_from"]:
+        what = "a population needs at least one parameter that may change on the way"
+        problems.append(Problem("tunables", what, "add one: training.lr=loguniform(1e-5,1e-2)"))
+    if problems:
+        raise ConfigError(problems)
+    return names
+
+
+def to_number(parameter: Parameter, value: Any) -> Any:
+    """A value as PB2 sees it: its logarithm where magnitudes count; a list's value stays as it is.
+
+    To so many digits that going there and back again changes nothing: PB2 compares numbers for equality.
+    """
+    if parameter.is_list or parameter.kind == "sample_from":
+        return value
+    return round(math.log(value), 12) if parameter.is_log else float(value)
+
+
+def from_number(parameter: Parameter, number: Any) -> Any:
+    """The value that a number of PB2's stands for."""
+    if parameter.is_list or parameter.kind == "sample_from":
+        return number
+    value = float(f"{math.exp(number):.9g}") if parameter.is_log else float(number)
+    return parameter.rounded(round(value) if parameter.is_integer else value)
+
+
+_EXAMPLE = "search.scheduler_config.mutate=[training.lr]"
+
+
+def _possible(parameter: Parameter, number: Any) -> Any:
+    """The nearest number that stands for a value of the parameter."""
+    return to_number(parameter, from_number(parameter, number))
+
+
+@contextmanager
+def _choosing(choose: Callable[..., Any]) -> Iterator[None]:
+    """PB2 chooses new parameters in another way: the ones it chose before an interruption, say."""
+    from ray.tune.schedulers import pb2
+
+    before = pb2._select_config
+    pb2._select_config = choose
+    try:
+        yield
+    finally:
+        pb2._select_config = before

@@ -1,0 +1,92 @@
+"""Optuna's pruners, which compare a trial with the others at the same step."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from rayfish.sweep.schedulers.base import CONTINUE, STOP, Scheduler
+from rayfish.sweep.searchers.optuna_search import PRUNERS, make_pruner, named, pruner_in, quiet
+
+if TYPE_CHECKING:
+    import optuna
+
+_WHERE = "search.scheduler_config"
+
+
+class PrunerScheduler(Scheduler):
+    """A pruner over a study of its own, in which every trial (not every point) is one.
+
+    :param config: `search.scheduler_config`: pruner, and what that one takes
+    :param method_config: `search.method_config`, where the pruner may be named as well
+    """
+
+    def __init__(
+        self,
+        time: str,
+        metric: str,
+        *,
+        maximise: bool = True,
+        config: Mapping[str, Any] | None = None,
+        method_config: Mapping[str, Any] | None = None,
+    ) -> None:
+        import optuna
+
+        super().__init__(time, metric)
+        given = dict(config or {})
+        with quiet():
+            if given:
+                kind = named(given.pop("pruner", None), "pruner", "median", PRUNERS, _WHERE)
+                pruner = make_pruner(kind, given, _WHERE)
+            else:
+                pruner = pruner_in(method_config or {})
+            self._study = optuna.create_study(
+                study_name="rayfish", pruner=pruner, direction="maximize" if maximise else "minimize"
+            )
+        self._name = type(pruner).__name__
+        self._open: dict[int, optuna.Trial] = {}
+        self._value: dict[int, float] = {}
+        self._judged: dict[int, float] = {}
+
+    def add(self, number: int, params: Mapping[str, Any], *, point: int | None = None) -> None:
+        """A trial of the study."""
+        with quiet():
+            self._open[number] = self._study.ask()
+
+    def report(self, number: int, metrics: Mapping[str, Any]) -> str:
+        """STOP where the pruner says so."""
+        from optuna.trial import TrialState
+
+        trial = self._open.get(number)
+        if trial is None:  # already pruned: the answer was lost in an interruption
+            return STOP
+        step, value = metrics.get(self.time), metrics.get(self.metric)
+        if not self._usable(metrics) or not math.isfinite(float(value)):  # type: ignore[arg-type]
+            return CONTINUE
+        with quiet():
+            self._value[number] = float(value)  # type: ignore[arg-type]
+            trial.report(self._value[number], int(step))  # type: ignore[arg-type]
+            if not trial.should_prune():
+                return CONTINUE
+            self._study.tell(self._open.pop(number), state=TrialState.PRUNED)
+        self.why = f"Optuna's {self._name}: {self.metric}={value:g} at {self.time}={step:g}"
+        return STOP
+
+    def complete(self, number: int) -> None:
+        """The last report is the trial's score; without one it does not count."""
+        from optuna.trial import TrialState
+
+        trial = self._open.pop(number, None)
+        if trial is None:
+            return
+        with quiet():
+            if number in self._value:
+                self._study.tell(trial, self._value[number])
+            else:
+                self._study.tell(trial, state=TrialState.FAIL)
+
+    def fail(self, number: int) -> None:
+        """The trial does not count."""
+        self._value.pop(number, None)
+        self.complete(number)

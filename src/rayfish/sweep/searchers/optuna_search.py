@@ -1,0 +1,305 @@
+"""Optuna, asked and told directly: Parzen estimators, Gaussian processes, CMA-ES and others."""
+
+from __future__ import annotations
+
+import logging
+import math
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any
+
+from rayfish.errors import ConfigError, MissingExtra, Problem, did_you_mean
+from rayfish.sweep.searchers import options
+from rayfish.sweep.searchers.base import DONE, OPEN, STOPPED, Known, Searcher, generator, is_active
+from rayfish.sweep.searchers.codec import CATEGORY, WHOLE, Axis, axes
+from rayfish.sweep.space import Space
+
+if TYPE_CHECKING:
+    import optuna
+
+SAMPLERS = {
+    "tpe": "TPESampler",
+    "gp": "GPSampler",
+    "cmaes": "CmaEsSampler",
+    "random": "RandomSampler",
+    "qmc": "QMCSampler",
+}
+PRUNERS = {
+    "median": "MedianPruner",
+    "successive_halving": "SuccessiveHalvingPruner",
+    "hyperband": "HyperbandPruner",
+    "percentile": "PercentilePruner",
+    "wilcoxon": "WilcoxonPruner",
+    "threshold": "ThresholdPruner",
+    "patient": "PatientPruner",
+}
+_IN_SEQUENCE = ("cmaes", "qmc")
+"""Samplers whose place in their sequence is kept in the study: they remember by being asked again."""
+
+_NOT_SET = (
+    "self",
+    "seed",
+    "independent_sampler",
+    "warn_independent_sampling",
+    "warn_asynchronous_seeding",
+    "constraints_func",
+    "source_trials",
+    "weights",
+    "wrapped_pruner",
+)
+_PRUNER_DEFAULTS: dict[str, dict[str, Any]] = {"percentile": {"percentile": 25.0}, "patient": {"patience": 5}}
+_WHERE = "search.method_config"
+_NAME = "rayfish"  # Optuna's Hyperband draws brackets from the study's name: a random one would not repeat
+
+
+class OptunaSearcher(Searcher):
+    """An Optuna study in memory.
+
+    The sampler's random numbers are set anew for each point from the seed and the point's number, so a
+    search that was interrupted goes on exactly as it would have (`tpe`, `gp`, `random`, `qmc`; `cmaes`
+    keeps its course, but not to the digit).
+
+    :param maximise: whether more is better
+    :param start: points to try first; what they leave out is Optuna's choice
+    :param config: sampler, pruner, and what those two take
+    """
+
+    def __init__(
+        self,
+        space: Space,
+        start: Sequence[Mapping[str, Any]] = (),
+        *,
+        maximise: bool = True,
+        config: Mapping[str, Any] | None = None,
+        seed: int = 0,
+    ) -> None:
+        import optuna
+
+        with quiet():
+            self._kind, sampler = make_sampler(config or {}, seed)
+            self.study = optuna.create_study(
+                study_name=_NAME,
+                sampler=sampler,
+                pruner=pruner_in(config or {}),
+                direction="maximize" if maximise else "minimize",
+            )
+        self._space = space
+        self._axes = {axis.parameter.key: axis for axis in axes(space)}
+        self._start = list(start)
+        self._seed = seed
+        self._open: dict[int, optuna.Trial] = {}
+
+    def ask(self, number: int) -> dict[str, Any] | None:
+        """The point that Optuna proposes, knowing what was told so far and what is still open."""
+        given = self._start[number - 1] if number <= len(self._start) else {}
+        return self._ask(number, given)
+
+    def report(self, number: int, step: float, value: float) -> None:
+        """A score on the way: points that end early are compared by it."""
+        if number in self._open and math.isfinite(value):
+            with quiet():
+                self._open[number].report(float(value), int(step))
+
+    def tell(self, number: int, value: float | None, *, pruned: bool = False) -> None:
+        """A point is over; one without a score counts as failed and is not learnt from."""
+        from optuna.trial import TrialState
+
+        trial = self._open.pop(number, None)
+        if trial is None:
+            return
+        usable = value is not None and math.isfinite(value)
+        with quiet():
+            if pruned and self._reported(trial):
+                self.study.tell(trial, state=TrialState.PRUNED)
+            elif usable:
+                self.study.tell(trial, value)
+            else:
+                self.study.tell(trial, state=TrialState.FAIL)
+
+    def recall(self, points: Sequence[Known]) -> None:
+        """Fills the study with what was known; open points are asked for again."""
+        for point in sorted(points, key=lambda known: known.number):
+            if point.state == OPEN or self._kind in _IN_SEQUENCE:
+                self._ask(point.number, point.params)
+                for step, value in point.curve:
+                    self.report(point.number, step, value)
+                if point.state != OPEN:
+                    score = point.value if point.state in (DONE, STOPPED) else None
+                    self.tell(point.number, score, pruned=point.state == STOPPED)
+            else:
+                self._add(point)
+
+    def _ask(self, number: int, given: Mapping[str, Any]) -> dict[str, Any]:
+        with quiet():
+            self._reseed(number)
+            codes = {key: self._axes[key].encode(v) for key, v in given.items() if key in self._axes}
+            if codes:
+                self.study.enqueue_trial(codes)
+            trial = self.study.ask()
+            self._open[number] = trial
+            if self._kind in _IN_SEQUENCE:
+                _ = trial.relative_params  # takes its turn, also where every value is given
+            point: dict[str, Any] = {}
+            for parameter in self._space:
+                if not is_active(self._space, parameter, point):
+                    continue
+                axis = self._axes.get(parameter.key)
+                if axis is None:
+                    known = parameter.key in given
+                    rng = generator(self._seed, number)
+                    value = given[parameter.key] if known else parameter.sample(rng, point)
+                else:
+                    value = axis.decode(_suggest(trial, axis))
+                    value = given.get(parameter.key, value)  # as it was written, not its nearest code
+                point[parameter.key] = value
+        return point
+
+    def _add(self, point: Known) -> None:
+        import optuna
+        from optuna.trial import TrialState
+
+        usable = point.value is not None and math.isfinite(point.value)
+        curve = {int(step): float(value) for step, value in reversed(point.curve) if math.isfinite(value)}
+        state = TrialState.FAIL
+        if point.state == STOPPED and curve:
+            state = TrialState.PRUNED
+        elif point.state in (DONE, STOPPED) and usable:
+            state = TrialState.COMPLETE
+        value = point.value if usable else None
+        if state == TrialState.PRUNED:
+            value = curve[max(curve)]  # what Optuna itself notes for a pruned trial
+        with quiet():
+            active = [axis for key, axis in self._axes.items() if key in point.params]
+            self.study.add_trial(
+                optuna.create_trial(
+                    state=state,
+                    value=value if state != TrialState.FAIL else None,
+                    params={a.parameter.key: a.encode(point.params[a.parameter.key]) for a in active},
+                    distributions={a.parameter.key: _distribution(a) for a in active},
+                    intermediate_values=curve,
+                )
+            )
+
+    def _reported(self, trial: optuna.Trial) -> bool:
+        return bool(self.study.get_trials(deepcopy=False)[trial.number].intermediate_values)
+
+    def _reseed(self, number: int) -> None:
+        """Each point has its own random numbers, in the sampler and in those it keeps inside."""
+        sampler: Any = self.study.sampler
+        if hasattr(sampler, "_gprs_cache_list"):
+            sampler._gprs_cache_list = None  # the last fit, which a resumed search would not have
+        for name in ("_rng", "_cma_rng"):
+            if hasattr(sampler, name):
+                getattr(sampler, name).rng.seed([self._seed % 2**32, number])
+        for name in ("_random_sampler", "_independent_sampler"):
+            inner: Any = getattr(sampler, name, None)
+            if hasattr(inner, "_rng"):
+                inner._rng.rng.seed([self._seed % 2**32, number, 1])
+
+
+def make_sampler(config: Mapping[str, Any], seed: int) -> tuple[str, optuna.samplers.BaseSampler]:
+    """The sampler that `search.method_config` asks for, and its name.
+
+    :raises ConfigError: for a name or a setting that does not exist
+    """
+    import optuna
+
+    kind = named(config.get("sampler"), "sampler", "tpe", SAMPLERS)
+    if kind == "cmaes" and find_spec("cmaes") is None:
+        raise MissingExtra("cmaes", "tune-cmaes", "search.method_config.sampler=cmaes")
+    made = getattr(optuna.samplers, SAMPLERS[kind])
+    known = options.arguments(made.__init__, *_NOT_SET)
+    own = _pruner_arguments(named(config.get("pruner"), "pruner", "median", PRUNERS))
+    everything = [*known, *own, "sampler", "pruner", "pruner_config"]
+    options.check(config, everything, _WHERE, f"Optuna's sampler {kind}")
+    given = {key: value for key, value in config.items() if key in known}
+    if kind == "qmc":
+        given.setdefault("scramble", True)  # else every seed gives the same points
+    return kind, _built(made, given | {"seed": seed % 2**32}, _WHERE)
+
+
+def pruner_in(config: Mapping[str, Any]) -> optuna.pruners.BasePruner:
+    """The pruner that `search.method_config` asks for.
+
+    What it takes is written beside it, or in `pruner_config`: a sampler has an `n_startup_trials` too.
+    """
+    kind = named(config.get("pruner"), "pruner", "median", PRUNERS)
+    known = [name for name in _pruner_arguments(kind) if name != "n_startup_trials"]
+    beside = {key: value for key, value in config.items() if key in known}
+    return make_pruner(kind, beside | dict(config.get("pruner_config") or {}))
+
+
+def make_pruner(kind: str, given: Mapping[str, Any], where: str = _WHERE) -> optuna.pruners.BasePruner:
+    """One of Optuna's pruners.
+
+    :param where: the section that the settings are written in
+    :raises ConfigError: for a setting that does not exist
+    """
+    import optuna
+
+    options.check(given, _pruner_arguments(kind), where, f"Optuna's pruner {kind}")
+    given = _PRUNER_DEFAULTS.get(kind, {}) | dict(given)
+    if kind == "patient":
+        given = {"wrapped_pruner": optuna.pruners.MedianPruner(), **given}
+    return _built(getattr(optuna.pruners, PRUNERS[kind]), given, where)
+
+
+def named(name: Any, key: str, default: str, known: Mapping[str, str], where: str = _WHERE) -> str:
+    """A sampler's or pruner's name.
+
+    :raises ConfigError: where there is none of that name
+    """
+    name = str(name or default).lower()
+    if name in known:
+        return name
+    close = did_you_mean(name, known)
+    hint = f"did you mean {close[0]}?" if close else f"there are {', '.join(known)}"
+    raise ConfigError([Problem(f"{where}.{key}", f"there is no {key} {name!r}", hint)])
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """Optuna without its log lines and its warnings about what is experimental."""
+    log = logging.getLogger("optuna")
+    level = log.level
+    log.setLevel(logging.ERROR)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            yield
+        finally:
+            log.setLevel(level)
+
+
+def _pruner_arguments(kind: str) -> list[str]:
+    import optuna
+
+    return options.arguments(getattr(optuna.pruners, PRUNERS[kind]).__init__, *_NOT_SET)
+
+
+def _built(made: Callable[..., Any], given: Mapping[str, Any], where: str) -> Any:
+    try:
+        return made(**given)
+    except (ValueError, TypeError) as error:
+        raise options.refused(where, f"Optuna's {made.__name__}", error) from error
+
+
+def _suggest(trial: optuna.Trial, axis: Axis) -> Any:
+    key = axis.parameter.key
+    if axis.form == CATEGORY:
+        return trial.suggest_categorical(key, range(axis.size))
+    if axis.form == WHOLE:
+        return trial.suggest_int(key, int(axis.low), int(axis.high), log=axis.log)
+    return trial.suggest_float(key, axis.low, axis.high, log=axis.log)
+
+
+def _distribution(axis: Axis) -> optuna.distributions.BaseDistribution:
+    from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
+
+    if axis.form == CATEGORY:
+        return CategoricalDistribution(range(axis.size))
+    if axis.form == WHOLE:
+        return IntDistribution(int(axis.low), int(axis.high), log=axis.log)
+    return FloatDistribution(axis.low, axis.high, log=axis.log)

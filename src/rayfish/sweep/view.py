@@ -1,0 +1,230 @@
+"""A sweep as people look at it: everything there is to show, at any moment, and how values are written."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from rayfish.metrics import text
+from rayfish.metrics.stats import bootstrap_ci
+from rayfish.sweep.records import DONE, FAILED, FINISHED, PAUSED, PENDING, RUNNING, STOPPED, Trial
+from rayfish.sweep.settings import Search
+from rayfish.sweep.space import Space
+
+STATES = {
+    RUNNING: "running",
+    PAUSED: "paused",
+    PENDING: "waiting",
+    DONE: "done",
+    STOPPED: "stopped early",
+    FAILED: "failed",
+}
+"""Every state of a trial, in the order in which they are counted out, as people call it."""
+
+
+_SAY_NOTHING = ("name", "type", "class", "kind", "value", "size", "id")
+
+
+@dataclass
+class Point:
+    """One point of the search space with all of its repetitions.
+
+    :param number: of the point
+    :param params: its parameters, by dotted key
+    :param trials: its repetitions
+    :param value: the mean of their scores, failed ones left out; None before there is one
+    :param low: lower end of the mean's 95 % interval; equal to the mean with one score
+    :param high: upper end
+    :param state: running, paused or pending while one repetition is, then done, stopped or failed
+    """
+
+    number: int
+    params: dict[str, Any]
+    trials: list[Trial]
+    value: float | None
+    low: float | None
+    high: float | None
+    state: str
+
+    @property
+    def finished(self) -> bool:
+        """Whether nothing more will happen to any of its repetitions."""
+        return self.state in FINISHED
+
+    @property
+    def scored(self) -> bool:
+        """Whether it has ended with a score that counts."""
+        return self.finished and self.value is not None
+
+
+@dataclass
+class SweepView:
+    """Everything there is to show about a sweep.
+
+    :param title: what is tuned, in one line
+    :param folder: of the sweep
+    :param search: how it searches
+    :param space: what varies
+    :param trials: by number
+    :param metric: the score's name
+    :param time: the name of what schedulers count
+    :param total: points times repeats planned; None when there is no end to them
+    :param begun: the clock at the start of the first session
+    :param seconds: spent so far, over all sessions
+    :param running: trials that run now
+    :param slots: trials that can run at once
+    :param notes: what a reader should know, a sentence each
+    :param best_command: trains the best point; None: from `best.yaml` of the folder, "": there is none
+    """
+
+    title: str
+    folder: Path
+    search: Search
+    space: Space
+    trials: Mapping[int, Trial]
+    metric: str
+    time: str
+    total: int | None = None
+    begun: float = 0.0
+    seconds: float = 0.0
+    running: int = 0
+    slots: int = 1
+    notes: list[str] = field(default_factory=list)
+    best_command: str | None = None
+
+    def counts(self) -> dict[str, int]:
+        """How many trials are in each state; those that are planned and not yet chosen wait as well."""
+        found = dict.fromkeys(STATES, 0)
+        for trial in list(self.trials.values()):
+            found[trial.state] += 1
+        if self.total is not None:
+            found[PENDING] += max(0, self.total - len(self.trials))
+        return found
+
+    def finished(self) -> int:
+        """How many trials nothing more will happen to."""
+        return sum(trial.finished for trial in list(self.trials.values()))
+
+    def points(self) -> list[Point]:
+        """The trials grouped by point, best first; unfinished points after that, failed ones last."""
+        grouped: dict[int, list[Trial]] = {}
+        for trial in list(self.trials.values()):
+            grouped.setdefault(trial.point, []).append(trial)
+        found = [_point(number, trials) for number, trials in grouped.items()]
+        return sorted(found, key=self._rank)
+
+    def best(self) -> Trial | None:
+        """The trial with the best score: of those that have ended well, else of those under way."""
+        good = [t for t in list(self.trials.values()) if t.state != FAILED and _finite(t.value)]
+        ended = [t for t in good if t.finished]
+        return max(
+            ended or good, key=lambda t: (self.search.sign * _number(t.value), -t.number), default=None
+        )
+
+    def best_point(self) -> Point | None:
+        """The point with the best mean: of those that have ended well, else of those under way."""
+        good = [point for point in self.points() if point.value is not None and point.state != FAILED]
+        ended = [point for point in good if point.finished]
+        sign = self.search.sign
+        return max(ended or good, key=lambda p: (sign * _number(p.value), -p.number), default=None)
+
+    def time_left(self) -> float | None:
+        """Seconds to the end, judged by the trials that have ended; None without a basis for it."""
+        trials = list(self.trials.values())
+        ended = [trial.seconds for trial in trials if trial.state in (DONE, STOPPED)]
+        budget = self.search.time_budget_s
+        left = None if budget is None else max(0.0, budget - self.seconds)
+        if not ended or self.total is None:
+            return left
+        usual = sum(ended) / len(ended)
+        ahead = self.total - sum(trial.finished for trial in trials)
+        done = sum(min(trial.seconds, usual) for trial in trials if trial.state in (RUNNING, PAUSED))
+        work = max(0.0, usual * ahead - done) / max(1, min(self.slots, ahead))
+        return work if left is None else min(left, work)
+
+    def _rank(self, point: Point) -> tuple[int, float, int]:
+        group = 0 if point.scored and point.state != FAILED else 2 if point.state == FAILED else 1
+        return group, 0.0 if group else -self.search.sign * _number(point.value), point.number
+
+
+def _point(number: int, trials: list[Trial]) -> Point:
+    values = tuple(float(_number(t.value)) for t in trials if t.state != FAILED and _finite(t.value))
+    mean, low, high = _interval(values) if values else (None, None, None)
+    states = {trial.state for trial in trials}
+    # The most lively one of its repetitions names the point's state; it has failed when all have.
+    state = next(state for state in STATES if state in states)
+    return Point(number, trials[-1].params, trials, mean, low, high, state)
+
+
+@lru_cache(maxsize=8192)
+def _interval(values: tuple[float, ...]) -> tuple[float, float, float]:
+    return bootstrap_ci(values) if len(values) > 1 else (values[0], values[0], values[0])
+
+
+def _finite(value: float | None) -> bool:
+    return value is not None and math.isfinite(value)
+
+
+def _number(value: float | None) -> float:
+    return math.nan if value is None else value
+
+
+def has_score(trial: Trial) -> bool:
+    """Whether a trial has a score that can be drawn, whatever became of it."""
+    return _finite(trial.value)
+
+
+def short_names(keys: Iterable[str]) -> dict[str, str]:
+    """Each dotted key by as few of its last parts as tell it from the others, and say something."""
+    keys = list(keys)
+    parts = {key: key.split(".") for key in keys}
+    names = {}
+    for key in keys:
+        fewest = 2 if parts[key][-1] in _SAY_NOTHING and len(parts[key]) > 1 else 1
+        for length in range(fewest, len(parts[key]) + 1):
+            tail = parts[key][-length:]
+            if all(other == key or parts[other][-length:] != tail for other in keys):
+                break
+        names[key] = ".".join(tail)
+    return names
+
+
+def figure(value: float | None) -> str:
+    """A score: 487.2, 1.2e+30, "" for none."""
+    if value is None:
+        return ""
+    return f"{value:.4g}" if abs(value) >= 1e9 else text.number(value)
+
+
+def shown(value: Any, most: int = 0) -> str:
+    """A parameter's value on one line: 0.00031, [64,64], relu.
+
+    :param most: longer ones are cut to so many characters; 0 for as long as it is
+    """
+    if isinstance(value, float) and not isinstance(value, bool):
+        line = f"{value:.4g}"
+    elif isinstance(value, str):
+        line = " ".join(value.split())
+    elif isinstance(value, Sequence | Mapping):
+        line = json.dumps(value, separators=(",", ":"), default=str, ensure_ascii=False).replace('"', "")
+    else:
+        line = str(value)
+    return line if not most or len(line) <= most else line[: most - 1] + "…"
+
+
+def about(seconds: float) -> str:
+    """A span of time as one would say it: 40 s, 3 min, 2 h 10 min."""
+    if seconds < 90:
+        return f"{max(1, round(seconds / 5) * 5) if seconds >= 10 else max(1, round(seconds))} s"
+    minutes = round(seconds / 60)
+    if minutes < 90:
+        return f"{minutes} min"
+    hours, rest = divmod(round(minutes / 10) * 10, 60)
+    if hours < 48:
+        return f"{hours} h {rest} min" if rest else f"{hours} h"
+    return f"{round(seconds / 86400)} d"

@@ -1,0 +1,145 @@
+"""A worker process: one trial after the other, report by report."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import platform
+import time
+import traceback
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from rayfish.errors import RayfishError
+from rayfish.experiment.imports import use_paths
+from rayfish.sweep.function import tune_reports_here
+from rayfish.sweep.work import DONE, PAUSED, Target, Task, Work
+
+
+@dataclass(frozen=True)
+class Reply:
+    """What came of one request to a worker.
+
+    :param metrics: the report, None where there was none
+    :param over: the trial has ended by itself, or failed
+    :param error: why it failed, in one line; "" where it did not
+    :param hint: the next step
+    :param details: the traceback
+    :param saved: the checkpoint that was asked for
+    :param spoiled: something of the trial goes on in the worker, which must not serve another
+    :param missed: earlier reports that the sweep has not heard
+    :param seconds: spent on this request
+    :param host: where
+    """
+
+    metrics: Mapping[str, Any] | None = None
+    over: bool = False
+    error: str = ""
+    hint: str = ""
+    details: str = ""
+    saved: str = ""
+    spoiled: bool = False
+    missed: tuple[Mapping[str, Any], ...] = ()
+    seconds: float = 0.0
+    host: str = field(default_factory=platform.node)
+
+
+class Worker:
+    """The actor's class; never raises for a fault of the trial, which is one failed trial.
+
+    :param target: pickled, so that what goes wrong with reading it is told like any other fault
+    :param paths: folders where the user's modules are
+    """
+
+    def __init__(self, target: bytes, paths: Sequence[str] = ()) -> None:
+        self._pickled = target
+        self._paths = paths
+        self._target: Target | None = None
+        self._work: Work | None = None
+
+    def begin(self, task: Task) -> Reply:
+        """Starts a trial and gives its first report."""
+        started = time.monotonic()
+        try:
+            if self._target is None:
+                use_paths(self._paths)
+                tune_reports_here()
+                self._target = pickle.loads(self._pickled)
+            self._work = self._target.begin(task)
+            missed = tuple(self._work.missed(task.heard)) if task.resume and not task.donor else ()
+        except BaseException as error:
+            return _failed(error, started)
+        return replace(self._step(started), missed=missed)
+
+    def step(self) -> Reply:
+        """The next report."""
+        return self._step(time.monotonic())
+
+    def save(self) -> Reply:
+        """A checkpoint of the state at the last report."""
+        started = time.monotonic()
+        try:
+            assert self._work is not None
+            return Reply(saved=self._work.save(), seconds=time.monotonic() - started)
+        except BaseException as error:
+            return self._ended_badly(error, started)
+
+    def end(self, how: str, why: str) -> Reply:
+        """Ends the trial early, for good or for a while."""
+        started = time.monotonic()
+        work, self._work = self._work, None
+        try:
+            saved = work.save() if work is not None and how == PAUSED else ""
+            if work is not None:
+                work.end(how, why)
+            spoiled = work is not None and not work.gone
+            return Reply(over=True, saved=saved, spoiled=spoiled, seconds=time.monotonic() - started)
+        except BaseException as error:
+            return _failed(error, started)
+
+    def process(self) -> tuple[str, int]:
+        """Where this worker is: host and process."""
+        return platform.node(), os.getpid()
+
+    def _step(self, started: float) -> Reply:
+        assert self._work is not None
+        try:
+            metrics = self._work.step()
+            over = metrics is None or self._work.finished
+            if over:
+                work, self._work = self._work, None
+                work.end(DONE, "")
+            return Reply(metrics, over, seconds=time.monotonic() - started)
+        except BaseException as error:
+            return self._ended_badly(error, started)
+
+    def _ended_badly(self, error: BaseException, started: float) -> Reply:
+        work, self._work = self._work, None
+        if work is not None:
+            try:
+                work.failed(error)
+            except BaseException as second:
+                error.add_note(f"and while it was ended: {type(second).__name__}: {second}")
+        return _failed(error, started)
+
+
+def _failed(error: BaseException, started: float) -> Reply:
+    if isinstance(error, RayfishError):
+        what, hint = error.what, error.hint
+    else:
+        what, hint = _in_one_line(error), ""
+    details = "".join(traceback.format_exception(error))
+    return Reply(over=True, error=what, hint=hint, details=details, seconds=time.monotonic() - started)
+
+
+def _in_one_line(error: BaseException) -> str:
+    """The exception, and the line of the user's code it came from."""
+    frames = [f for f in traceback.extract_tb(error.__traceback__) if not _is_ours(f.filename)]
+    where = f" ({frames[-1].filename}:{frames[-1].lineno})" if frames else ""
+    text = " ".join(str(error).split())
+    return f"{type(error).__name__}: {text}".rstrip(": ") + where
+
+
+def _is_ours(filename: str) -> bool:
+    return f"{os.sep}rayfish{os.sep}sweep{os.sep}" in filename
