@@ -7,6 +7,9 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
+# Two processes, a file's tests in one of them: much of a test is waiting for Ray.
+BESIDE := -n 2 --dist loadfile
+
 .DEFAULT_GOAL := help
 .PHONY: help train test test-slow lint reference bench clean
 
@@ -22,10 +25,11 @@ endif
 	@echo "  source $(BIN)/activate   puts the rayfish command on your path"
 
 test: $(VENV)/.ready-dev lint  ## lint, types and the fast tests
-	@$(BIN)/python -m pytest -m "not slow" $(ARGS)
+	@$(BIN)/python -m pytest -m "not slow" $(BESIDE) $(ARGS)
 
 test-slow: $(VENV)/.ready-dev  ## learning, kill-and-resume, fresh clone
-	@$(BIN)/python -m pytest -m slow $(ARGS)
+	@$(BIN)/python -m pytest -m "slow and not alone" $(BESIDE) $(ARGS)
+	@$(BIN)/python -m pytest -m "slow and alone" $(ARGS)
 
 lint: $(VENV)/.ready-dev  ## ruff and mypy
 	@$(BIN)/ruff check .

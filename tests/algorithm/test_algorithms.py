@@ -40,7 +40,12 @@ DREAMER = (
 )
 
 
-@pytest.mark.parametrize("name", CASES)
+_LONG = ("APPO", "IMPALA")
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.slow if name in _LONG else ()) for name in CASES]
+)
 def test_builds_steps_saves_and_loads(name, tmp_path):
     env, settings = CASES[name]
     with rayfish.Trainer(None, f"algo.name={name}", f"environment.env={env}", *settings) as trainer:
@@ -84,6 +89,7 @@ def recorded(ray_session, tmp_path_factory):
     return folder
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "env"),
     [("BC", "CartPole-v1"), ("MARWIL", "CartPole-v1"), ("CQL", "Pendulum-v1"), ("IQL", "Pendulum-v1")],

@@ -102,6 +102,7 @@ def test_folders_and_patterns_are_searched_and_todays_files_left_alone(tmp_path)
     assert old_files([f"{tmp_path}/c.parquet"]) == []
 
 
+@pytest.mark.slow
 def test_behaviour_is_cloned_from_an_old_recording(workdir, ray_session):
     import gymnasium as gym
 

@@ -62,7 +62,7 @@ def test_hydras_way_without_a_verb_trains(tmp_path):
     assert (run / "command.txt").read_text().startswith("rayfish cli.mode=train experiment=cartpole")
 
 
-@pytest.mark.parametrize("mode", ["tune", "view", "fly"])
+@pytest.mark.parametrize("mode", ["view", "fly"])
 def test_a_mode_that_is_not_there_is_one_line(mode, tmp_path):
     done = rayfish(f"cli.mode={mode}", cwd=tmp_path, ok=False)
     assert done.returncode == 2

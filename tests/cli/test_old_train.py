@@ -83,6 +83,7 @@ def test_one_of_several_experiments_is_named_after_the_file(old, capsys):
     assert "num_env_runners: 32" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_an_old_file_is_shrunk_to_the_machine_in_one_line(old, capsys, ray_session):
     words = ("training.train_batch_size_per_learner=100", "training.minibatch_size=50")
     code = run(
@@ -133,6 +134,7 @@ def test_flags_beside_a_file_change_it_or_are_refused(old, capsys):
     assert "describes another" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_of_several_experiments_those_that_can_are_trained_and_the_others_told(old, capsys, ray_session):
     words = ("training.train_batch_size_per_learner=100", "training.minibatch_size=50")
     code = run("train", "-f", "old.yaml", *words, "stop_conditions.training_iteration=1", "--plain")

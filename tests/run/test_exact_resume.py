@@ -155,7 +155,9 @@ def check_exact(words, folder, env=None) -> tuple[str, list[str]]:
     "words",
     [
         pytest.param(PPO, id="PPO"),
-        pytest.param(RECURRENT, id="PPO recurrent, normalised, scheduled, on two runners"),
+        pytest.param(
+            RECURRENT, id="PPO recurrent, normalised, scheduled, on two runners", marks=pytest.mark.slow
+        ),
         pytest.param(DQN, id="DQN"),
         pytest.param(SAC, id="SAC"),
         pytest.param(LEARNER, id="PPO with a remote learner", marks=pytest.mark.slow),

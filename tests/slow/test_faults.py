@@ -10,7 +10,7 @@ import pytest
 from tests.bad_input.faults import REMOTE, WORLD, environment_of_tests, kill, train, training
 from tests.helpers import RAYFISH, info_of, metrics_of
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.alone]
 
 SIMULATOR = """import subprocess
 

@@ -17,7 +17,7 @@ import pytest
 
 from tests.helpers import RAYFISH, comparable, info_of, metrics_of, only_run, rayfish
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.alone]
 
 PPO = (
     "cartpole", "rollouts.num_env_runners=2", "rollouts.num_envs_per_env_runner=2",

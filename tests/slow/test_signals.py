@@ -13,7 +13,7 @@ import pytest
 
 from tests.helpers import RAYFISH, info_of, metrics_of, only_run, rayfish
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.alone]
 
 WORDS = (
     "train", "cartpole", "--ray-num-cpus", "4", "training.train_batch_size_per_learner=512",

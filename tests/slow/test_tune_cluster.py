@@ -1,0 +1,117 @@
+"""A sweep on a cluster of two nodes: a node dies, the driver dies, and nothing finished is lost."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import time
+
+import pytest
+
+from rayfish.sweep.records import DONE, fold, read_events
+from tests.helpers import RAYFISH
+
+pytestmark = [pytest.mark.slow, pytest.mark.alone]
+
+CLUSTER = """
+import sys, time
+from ray.cluster_utils import Cluster
+
+cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False})
+second = cluster.add_node(num_cpus=2)
+cluster.wait_for_nodes()
+print("ADDRESS", cluster.address, flush=True)
+for line in sys.stdin:
+    if line.strip() == "kill":
+        cluster.remove_node(second, allow_graceful=False)
+        print("KILLED", flush=True)
+    else:
+        break
+cluster.shutdown()
+"""
+FUNCTION = """
+import time
+from rayfish import sweep
+
+def train(config):
+    for step in range(8):
+        time.sleep(0.4)
+        sweep.report(score=config["x"] * step)
+"""
+
+
+@pytest.fixture
+def cluster(tmp_path):
+    """Real GCS and raylets, in a process of their own; `tell(word)` and its answer."""
+    import sys
+
+    env = {**os.environ, "RAY_AUTH_MODE": "disabled", "RAY_health_check_failure_threshold": "2"}
+    env |= {"RAY_health_check_period_ms": "1000", "RAY_health_check_initial_delay_ms": "1000"}
+    process = subprocess.Popen(
+        [sys.executable, "-c", CLUSTER],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        env={**env, "RAY_TMPDIR": "/tmp/rf-cluster"},
+    )
+    lines = iter(process.stdout.readline, "")
+    address = next(line.split()[1] for line in lines if line.startswith("ADDRESS"))
+
+    def kill_second_node() -> None:
+        process.stdin.write("kill\n")
+        process.stdin.flush()
+        assert any(line.startswith("KILLED") for line in lines)
+
+    yield address, kill_second_node
+    process.stdin.write("end\n")
+    process.stdin.flush()
+    process.wait(30)
+
+
+def start(tmp_path, *words):
+    return subprocess.Popen(
+        [RAYFISH, "tune", *words, "--plain"],
+        cwd=tmp_path,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        env={**os.environ, "RAY_AUTH_MODE": "disabled", "TERM": "dumb", "COLUMNS": "150"},
+    )
+
+
+def events_of(tmp_path):
+    tables = list((tmp_path / "runs").glob("*/*/trials.jsonl"))
+    return list(read_events(tables[0])) if tables else []
+
+
+def wait_for(tmp_path, kind, count, process):
+    until = time.monotonic() + 120
+    while sum(e["event"] == kind for e in events_of(tmp_path)) < count:
+        assert process.poll() is None, process.stdout.read()
+        assert time.monotonic() < until
+        time.sleep(0.1)
+
+
+def test_a_sweep_survives_the_death_of_a_node_and_then_of_its_driver(cluster, tmp_path):
+    address, kill_second_node = cluster
+    (tmp_path / "mine.py").write_text(FUNCTION)
+    words = ("--on", address, "--function", "mine.py:train", "x=uniform(0,1)", "search.num_samples=10")
+    process = start(tmp_path, *words)
+    wait_for(tmp_path, "end", 2, process)
+    wait_for(tmp_path, "report", 20, process)
+    kill_second_node()
+    wait_for(tmp_path, "lost", 1, process)
+    wait_for(tmp_path, "end", 5, process)
+    os.kill(process.pid, signal.SIGKILL)
+    process.wait()
+    before = events_of(tmp_path)
+    done = start(tmp_path, "--on", address, "--resume", "last")
+    out, _ = done.communicate(timeout=240)
+    assert done.returncode == 0, out
+    trials = fold(events_of(tmp_path))
+    assert len(trials) == 10
+    assert all(t.state == DONE for t in trials.values()), [t.error for t in trials.values()]
+    finished = {e["trial"] for e in before if e["event"] == "end"}
+    again = {e["trial"] for e in events_of(tmp_path)[len(before) :] if e["event"] == "start"}
+    assert not finished & again

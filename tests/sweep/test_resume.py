@@ -1,0 +1,290 @@
+"""A sweep that was killed goes on: nothing finished is run again, nothing that was learnt is lost."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+
+from rayfish.errors import RayfishError
+from rayfish.sweep.directory import SweepDirectory, find_sweep
+from rayfish.sweep.records import DONE, fold, read_events
+from tests.helpers import RAYFISH, rayfish
+
+SLOW_FUNCTION = """
+import pathlib, time
+from rayfish import sweep
+
+def train(config):
+    calls = pathlib.Path(__file__).parent / "calls.txt"
+    with calls.open("a") as file:
+        file.write(f"{config['x']:.6f}\\n")
+    begun = 0
+    if sweep.checkpoint() is not None:
+        begun = int((sweep.checkpoint() / "step.txt").read_text())
+    here = pathlib.Path(__file__).parent / f"state-{config['x']:.6f}"
+    for step in range(begun + 1, 5):
+        time.sleep(0.15)
+        here.mkdir(exist_ok=True)
+        (here / "step.txt").write_text(str(step))
+        sweep.report({"score": -(config["x"] - 0.3) ** 2 + 0.001 * step, "reached": step}, checkpoint=here)
+"""
+
+
+def start(cwd: Path, *words: str) -> subprocess.Popen:
+    return subprocess.Popen(
+        [RAYFISH, "tune", *words, "--plain"],
+        cwd=cwd,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        env={**os.environ, "TERM": "dumb", "COLUMNS": "120"},
+    )
+
+
+def events_of(cwd: Path) -> list[dict]:
+    tables = list((cwd / "runs").glob("*/*/trials.jsonl"))
+    return list(read_events(tables[0])) if tables else []
+
+
+def wait_for(cwd: Path, count: int, process: subprocess.Popen, kind: str = "end") -> None:
+    """Until so many events of a kind are in the table."""
+    until = time.monotonic() + 90
+    while sum(event["event"] == kind for event in events_of(cwd)) < count:
+        assert process.poll() is None, process.stdout.read()
+        assert time.monotonic() < until, "it took too long"
+        time.sleep(0.05)
+
+
+def _half_done(events: list[dict]) -> bool:
+    """Whether a trial that runs has reported, and is not at its end."""
+    counts = dict.fromkeys((e["trial"] for e in events if e["event"] == "start"), 0)
+    for event in events:
+        if event["event"] == "report":
+            counts[event["trial"]] += 1
+    ended = {e["trial"] for e in events if e["event"] == "end"}
+    return any(2 <= count <= 3 and number not in ended for number, count in counts.items())
+
+
+@pytest.fixture(scope="module")
+def interrupted(tmp_path_factory):
+    """A sweep of twelve trials, its driver killed without warning when four were done, then resumed."""
+    folder = tmp_path_factory.mktemp("killed")
+    (folder / "mine.py").write_text(SLOW_FUNCTION)
+    words = ("--function", "mine.py:train", "x=uniform(0,1)", "search.num_samples=12", "search.seed=5")
+    process = start(folder, *words)
+    wait_for(folder, 4, process)
+    while not _half_done(events_of(folder)):
+        time.sleep(0.02)
+    os.kill(process.pid, signal.SIGKILL)
+    process.wait()
+    before = events_of(folder)
+    table = next((folder / "runs").glob("*/*/trials.jsonl"))
+    with table.open("ab") as file:
+        file.write(b'{"event": "report", "tri')  # a line that the kill cut short
+    done = rayfish("tune", "--resume", "last", "--plain", cwd=folder)
+    return folder, before, done
+
+
+def test_finished_trials_are_not_run_again(interrupted):
+    folder, before, done = interrupted
+    finished = {e["trial"] for e in before if e["event"] == "end"}
+    assert len(finished) >= 4
+    assert f"resumed: {len(finished)} trials are done" in done.stdout
+    after = events_of(folder)[len(before) :]
+    assert not finished & {e["trial"] for e in after if e["event"] == "start"}
+    trials = fold(events_of(folder))
+    assert len(trials) == 12
+    assert all(t.state == DONE for t in trials.values())
+
+
+def test_interrupted_trials_continue_from_their_checkpoint(interrupted):
+    folder, before, _ = interrupted
+    finished = {e["trial"] for e in before if e["event"] == "end"}
+    begun = {e["trial"] for e in before if e["event"] == "start"} - finished
+    reached = {
+        t: max((e["step"] for e in before if e["event"] == "report" and e["trial"] == t), default=0)
+        for t in begun
+    }
+    assert any(reached.values())
+    for number, trial in fold(events_of(folder)).items():
+        file = find_sweep("last", folder / "runs") / "trials" / trial.name / "metrics.jsonl"
+        lines = [json.loads(line) for line in file.read_text().splitlines()]
+        assert [line["reached"] for line in lines] == [1, 2, 3, 4], number
+        assert [step for step, _ in trial.curve] == [1, 2, 3, 4]
+
+
+def test_the_table_that_was_cut_short_is_whole_again(interrupted):
+    folder, before, _ = interrupted
+    table = next((folder / "runs").glob("*/*/trials.jsonl"))
+    lines = table.read_text().splitlines()
+    broken = [line for line in lines if not line.startswith("{") or not line.endswith("}")]
+    assert broken == ['{"event": "report", "tri']
+    assert len(events_of(folder)) > len(before) + 8
+
+
+def test_the_searcher_goes_on_with_what_it_learnt(interrupted, tmp_path):
+    """Its later points are those of a sweep that was never killed, up to who finished first."""
+    folder, before, _ = interrupted
+    trials = fold(events_of(folder))
+    chosen_after = [
+        t.params["x"] for n, t in trials.items() if n > len({e["trial"] for e in before if "trial" in e})
+    ]
+    assert len(set(chosen_after)) == len(chosen_after) >= 4
+    assert not {round(x, 6) for x in chosen_after} & {
+        round(e["params"]["x"], 6) for e in before if e["event"] == "new"
+    }
+
+
+def test_a_sweep_that_is_done_says_so_and_can_be_extended(interrupted):
+    folder, _, _ = interrupted
+    rayfish("tune", "--resume", "last", "--plain", cwd=folder)
+    assert len(fold(events_of(folder))) == 12
+    rayfish("tune", "--resume", "last", "--plain", "search.num_samples=14", cwd=folder)
+    assert len(fold(events_of(folder))) == 14
+    changed = rayfish("tune", "--resume", "last", "training.lr=3", cwd=folder, ok=False)
+    assert changed.returncode == 1
+    assert "a resumed sweep keeps its experiment" in changed.stderr
+
+
+def test_ctrl_c_saves_what_runs_and_says_how_to_go_on(tmp_path):
+    (tmp_path / "mine.py").write_text(SLOW_FUNCTION)
+    process = start(tmp_path, "--function", "mine.py:train", "x=grid(0.1,0.2,0.3,0.4,0.5,0.6)")
+    wait_for(tmp_path, 3, process, "report")
+    process.send_signal(signal.SIGINT)
+    out, _ = process.communicate(timeout=60)
+    assert process.returncode == 130, out
+    assert "rayfish tune --resume" in out
+    states = {t.state for t in fold(events_of(tmp_path)).values()}
+    assert "paused" in states and "running" not in states
+    rayfish("tune", "--resume", "last", "--plain", cwd=tmp_path)
+    assert {t.state for t in fold(events_of(tmp_path)).values()} == {DONE}
+
+
+def test_a_sweep_is_found_by_path_name_id_and_last(interrupted, monkeypatch):
+    folder, _, _ = interrupted
+    monkeypatch.chdir(folder)
+    path = find_sweep("last")
+    sweep = SweepDirectory.open(path)
+    assert find_sweep(sweep.data["id"][:4]) == path
+    assert find_sweep(sweep.data["name"]) == path
+    assert find_sweep(path / "trials") == path
+    with pytest.raises(RayfishError, match="no sweep under"):
+        find_sweep("nothing-like-it")
+
+
+def test_two_processes_do_not_resume_the_same_sweep(tmp_path):
+    (tmp_path / "mine.py").write_text(SLOW_FUNCTION)
+    process = start(tmp_path, "--function", "mine.py:train", "x=uniform(0,1)", "search.num_samples=40")
+    wait_for(tmp_path, 1, process)
+    second = rayfish("tune", "--resume", "last", cwd=tmp_path, ok=False)
+    process.send_signal(signal.SIGINT)
+    process.communicate(timeout=60)
+    assert second.returncode == 1
+    assert f"is running: process {process.pid}" in second.stderr
+
+
+def cut(result, keep) -> None:
+    """The table as a kill would have left it: only the first lines."""
+    table = result.folder / "trials.jsonl"
+    lines = table.read_text().splitlines(keepends=True)
+    table.write_text("".join(lines[: keep if isinstance(keep, int) else keep(lines)]))
+
+
+def after_end(number):
+    def place(lines):
+        return next(i for i, line in enumerate(lines) if f'"trial": {number}' in line and '"end"' in line) + 1
+
+    return place
+
+
+def test_values_from_python_are_the_same_after_a_resume(tune):
+    import numpy as np
+
+    def train(config):
+        assert isinstance(config["data"], np.ndarray)
+        assert isinstance(config["shape"], tuple)
+        return float(config["data"].sum()) + sum(config["shape"]) + config["activation"](2.0)
+
+    space = {"shape": {"grid_search": [(1, 2), (3, 4)]}, "activation": {"choice": [np.sqrt, np.square]}}
+    first = tune(train, space, config={"data": np.array([1.0, 2.0])}, num_samples=2, max_concurrent=1)
+    assert all(t.state == DONE for t in first.trials)
+    cut(first, after_end(1))
+    again = tune(resume=first.folder)
+    assert [t.state for t in again.trials] == [DONE] * 4, [t.error for t in again.trials]
+    assert [t.value for t in again.trials] == [t.value for t in first.trials]
+
+
+@pytest.mark.slow
+def test_an_environment_from_python_is_the_same_after_a_resume(tune):
+    import gymnasium as gym
+
+    class Short(gym.Env):
+        observation_space = gym.spaces.Box(-1, 1, (2,))
+        action_space = gym.spaces.Discrete(2)
+
+        def reset(self, *, seed=None, options=None):
+            super().reset(seed=seed)
+            self.count = 0
+            return self.observation_space.sample(), {}
+
+        def step(self, action):
+            self.count += 1
+            return self.observation_space.sample(), 100.0, self.count >= 5, False, {}
+
+    words = ("stop_conditions.training_iteration=1", "training.train_batch_size_per_learner=256")
+    small = (*words, "training.minibatch_size=64", "rollouts.num_envs_per_env_runner=4")
+    first = tune("cartpole", {"training.gamma": "grid(0.9,0.99)"}, *small, env=Short, max_concurrent=1)
+    assert [t.value for t in first.trials] == [500.0, 500.0]
+    cut(first, after_end(1))
+    again = tune(resume=first.folder)
+    assert [t.value for t in again.trials] == [500.0, 500.0]
+    assert "given from Python" in (first.folder / "best.yaml").read_text()
+
+
+def test_starting_points_stay_what_they_were_at_the_start(tune):
+    def train(config):
+        return config["x"]
+
+    tune(train, {"x": "grid(1,2,3)"})
+    second = tune(train, {"x": "grid(1,2,3,4)"}, start_from=["last"], max_concurrent=1)
+    order = [t.params["x"] for t in second.trials]
+    assert order[:3] == [3, 2, 1]
+    cut(second, after_end(1))
+    again = tune(resume=second.folder)
+    assert [t.params["x"] for t in again.trials] == order
+
+
+def test_repetitions_that_a_cut_table_lost_are_made_up_for(tune):
+    def train(config):
+        return config["x"] + config["seed"]
+
+    first = tune(train, {"x": "grid(0,10)"}, repeat=3, max_concurrent=1)
+
+    def second_of_point_two(lines):
+        return next(i for i, line in enumerate(lines) if '"new"' in line and '"trial": 5' in line)
+
+    cut(first, second_of_point_two)
+    again = tune(resume=first.folder)
+    assert sorted(p.value for p in again.view.points()) == [1.0, 11.0]
+    assert len(again.trials) == 6
+
+
+def test_a_spent_budget_and_a_reached_goal_start_nothing_more(tune):
+    def train(config):
+        for step in range(50):
+            time.sleep(0.02)
+            from rayfish import sweep
+
+            sweep.report(score=step)
+
+    spent = tune(train, {"x": "uniform(0,1)"}, num_samples=9, time_budget_s=1, max_concurrent=1)
+    again = tune(resume=spent.folder)
+    assert len(again.trials) == len(spent.trials)
+    reached = tune(train, {"x": "uniform(0,1)"}, num_samples=9, goal=3, max_concurrent=1)
+    assert len(tune(resume=reached.folder).trials) == len(reached.trials) == 1
