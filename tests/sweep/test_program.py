@@ -393,7 +393,6 @@ class TestCheckpoints:
 
 @pytest.mark.slow
 def test_a_real_script_of_stable_baselines3_reports_saves_and_goes_on(tmp_path):
-    pytest.importorskip("stable_baselines3")
     values = {
         "command": f"python {ROOT}/examples/tune_program/sb3_ppo.py --lr {{lr}} --total-steps 3000 "
         "--save-every 1000 --out {folder}",
