@@ -25,9 +25,10 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
-from rayfish.errors import CheckpointError, RayfishError, RunNotFound, did_you_mean
+from rayfish.errors import CheckpointError, RayfishError, RunNotFound
 from rayfish.files import atomic_link, atomic_write
 from rayfish.metrics import names
+from rayfish.run.named import answering, few
 from rayfish.run.old_checkpoint import refuse
 
 __all__ = [
@@ -313,24 +314,8 @@ def find_run(text: str | Path, root: str | Path = DEFAULT_ROOT) -> Path:
                 f"{text} is neither a run nor a checkpoint: it has no run.json and no rayfish.json",
                 "rayfish runs list shows the runs here; name one, or a folder under its checkpoints/",
             )
-    word = str(text)
-    runs = list_runs(root)
-    if word == "last" and runs:
-        return runs[0].path
-    named = [run for run in runs if word in (run.data.get("name"), run.path.parent.name)]
-    if named:
-        return named[0].path
-    begun = [
-        run for run in runs if run.path.name.startswith(word) or str(run.data.get("id")).startswith(word)
-    ]
-    if len(begun) > 1:
-        raise RunNotFound(
-            f"{word!r} is the beginning of {len(begun)} runs: {_few([str(run.path) for run in begun])}",
-            "give more of the id, or the path",
-        )
-    if not begun:
-        raise _not_found(word, root, runs)
-    return begun[0].path
+    none_yet = "train one first (rayfish train cartpole), or give the path of a run"
+    return answering(str(text), list_runs(root), root, "run", none_yet)
 
 
 def find_checkpoint(
@@ -360,7 +345,7 @@ def find_checkpoint(
         )
     if tail:
         raise CheckpointError(
-            f"{run.path} has no checkpoint {tail!r}; it has {_few(known)}", "name one of these"
+            f"{run.path} has no checkpoint {tail!r}; it has {few(known)}", "name one of these"
         )
     return run.checkpoints / known[-1]
 
@@ -377,27 +362,6 @@ def _runs_at(root: Path, pattern: str) -> list[RunDirectory]:
 
 def _age(run: RunDirectory) -> tuple[str, str]:
     return str((run.data.get("times") or {}).get("created") or ""), run.path.name
-
-
-def _not_found(word: str, root: str | Path, runs: Sequence[RunDirectory]) -> RunNotFound:
-    place = f"{Path(root)}/"
-    if not runs:
-        return RunNotFound(
-            f"no run answers to {word!r}: there are no runs under {place}",
-            "train one first (rayfish train cartpole), or give the path of a run",
-        )
-    known = [str(run.data.get("name")) for run in runs] + [str(run.data.get("id")) for run in runs]
-    close = did_you_mean(word, ["last", *known])
-    what = f"no run under {place} answers to {word!r}"
-    if close:
-        return RunNotFound(what, f"did you mean {' or '.join(close)}? `rayfish runs list` shows all")
-    others = list(dict.fromkeys(str(run.data.get("name")) for run in runs))
-    return RunNotFound(f"{what}; there are runs of {_few(others)}", "rayfish runs list")
-
-
-def _few(words: Sequence[str], most: int = 4) -> str:
-    more = f" and {len(words) - most} more" if len(words) > most else ""
-    return ", ".join(words[:most]) + more
 
 
 def _damaged(path: Path, why: str) -> RunNotFound:

@@ -12,9 +12,10 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import IO, Any
 
-from rayfish.errors import RayfishError, RunNotFound, did_you_mean
+from rayfish.errors import RayfishError, RunNotFound
 from rayfish.files import atomic_write
 from rayfish.run.directory import DEFAULT_ROOT
+from rayfish.run.named import answering
 from rayfish.sweep.records import Table
 
 LAYOUT = 1
@@ -155,25 +156,5 @@ def find_sweep(text: str | Path, root: str | Path = DEFAULT_ROOT) -> Path:
         inside = sorted(path.glob("*/sweep.json"))
         if inside:
             return inside[-1].parent
-    word, sweeps = str(text), list_sweeps(root)
-    if word == "last" and sweeps:
-        return sweeps[0].path
-    for sweep in sweeps:
-        if word in (sweep.data.get("name"), sweep.path.parent.name):
-            return sweep.path
-    begun = [s for s in sweeps if s.path.name.startswith(word) or str(s.data.get("id")).startswith(word)]
-    if len(begun) == 1:
-        return begun[0].path
-    if len(begun) > 1:
-        raise RunNotFound(
-            f"{word!r} is the beginning of {len(begun)} sweeps", "give more of the id, or the path"
-        )
-    if not sweeps:
-        raise RunNotFound(
-            f"no sweep answers to {word!r}: there are no sweeps under {Path(root)}/",
-            "rayfish tune begins one; or give the path of a sweep",
-        )
-    names = list(dict.fromkeys(str(s.data.get("name")) for s in sweeps))
-    close = did_you_mean(word, [*names, *(str(s.data.get("id")) for s in sweeps)])
-    hint = f"did you mean {' or '.join(close)}?" if close else f"there are {', '.join(names[:4])}; or `last`"
-    raise RunNotFound(f"no sweep under {Path(root)}/ answers to {word!r}", hint)
+    none_yet = "rayfish tune begins one; or give the path of a sweep"
+    return answering(str(text), list_sweeps(root), root, "sweep", none_yet)
