@@ -114,6 +114,7 @@ def running_ray(
         yield ray
         return
     beside = threading.Thread(target=_quietly, args=(meanwhile,), daemon=True, name=MEANWHILE)
+    _ended_here.clear()
     try:
         with _deaf_to_sigterm():
             if options.address or options.dashboard:
@@ -128,14 +129,14 @@ def running_ray(
         _wait_for(beside)
         where = f"the cluster at {options.address}" if options.address else "a local Ray"
         raise RayfishError(f"{where} did not start or answer: {error}", "rayfish doctor") from error
+    except BaseException:  # a signal that came just when Ray was complete
+        _end(ray)
+        raise
     try:
         _wait_for(beside)
         yield ray
     finally:
-        if Lifeline().lost():
-            _let_go(ray)
-        else:
-            ray.shutdown()
+        _end(ray)
 
 
 _ALWAYS: dict[str, Any] = {"log_to_driver": True, "logging_level": logging.ERROR, "namespace": "rayfish"}
@@ -196,7 +197,12 @@ def _deaf_to_sigterm() -> Iterator[None]:
     finally:
         if callable(handler):
             signal.signal(signal.SIGTERM, handler)  # Ray has put its own there
+        _hurry_its_end()
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def _hurry_its_end() -> None:
+    """Ray asks its processes with SIGTERM first, to which they are deaf, and then waits for nothing."""
     node = _node()
     if node is not None and node.head:
         end = node.kill_all_processes
@@ -206,7 +212,11 @@ def _deaf_to_sigterm() -> Iterator[None]:
             end(check_alive=check_alive, allow_graceful=False, wait=wait)
             _kill(family)  # some notice their parent's end only after ten seconds
 
-        node.kill_all_processes = end_now  # asking with SIGTERM first would wait for nothing
+        node.kill_all_processes = end_now
+
+
+_ended_here: set[int] = set()
+"""Processes of Ray that this process has ended itself: nothing that anybody has lost."""
 
 
 class Lifeline:
@@ -244,7 +254,7 @@ class Lifeline:
         for kind, what in _PROCESSES.items():
             for started in node.all_processes.get(kind, ()):
                 status = started.process.poll()
-                if status is not None:
+                if status is not None and started.process.pid not in _ended_here:
                     return f"{what} ({kind}, process {started.process.pid}) {_ended(status)}"
         return "" if node.head else self._cluster_lost(str(node.gcs_address))
 
@@ -288,7 +298,9 @@ def _whole_or_nothing() -> Iterator[None]:
             with suppress(psutil.Error):
                 if process.pid not in before and any(home in word for word in process.cmdline()):
                     process.suspend()  # or it might start more meanwhile
-                    _kill([process, *_descendants([process])])
+                    family = [process, *_descendants([process])]
+                    _ended_here.update(member.pid for member in family)
+                    _kill(family)
         raise
 
 
@@ -346,6 +358,14 @@ def _ended(status: int) -> str:
     return f"was killed ({name})" + (
         ": by hand, or by the system when memory runs out" if status == -9 else ""
     )
+
+
+def _end(ray: Any) -> None:
+    if Lifeline().lost():
+        _let_go(ray)
+    elif ray.is_initialized():
+        _ended_here.update(process.pid for process in _local_processes())
+        ray.shutdown()
 
 
 def _let_go(ray: Any) -> None:

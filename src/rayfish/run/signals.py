@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 import threading
 from collections.abc import Callable
 from types import FrameType
@@ -17,12 +18,14 @@ PATIENCE_S = 12.0
 """How long an iteration may still run after SIGTERM; closing Ray takes a few seconds more."""
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
+_AGAIN_S = 0.05
 
 
 class Interrupts:
     """While entered, the first signal only sets `requested`; the second raises KeyboardInterrupt.
 
-    Before `begin` there is nothing to finish: there the first one raises.
+    Before `begin` there is nothing to finish: there the first one raises. Python drops an exception that
+    a signal raises inside a finaliser or a callback of C code; such a one is raised again right after.
 
     :param tell: called with one line for the console at the first signal
     """
@@ -30,26 +33,34 @@ class Interrupts:
     def __init__(self, tell: Callable[[str], None]) -> None:
         self.requested = ""
         self.reason = ""
-        self._tell = tell
+        self.tell = tell
         self._begun = False
         self._closing = False
         self._late_signals = 0
         self._previous: dict[int, Any] = {}
+        self._hook = sys.unraisablehook
         self._timer: threading.Timer | None = None
 
     def __enter__(self) -> Interrupts:
         self._listen()
+        self._hook, sys.unraisablehook = sys.unraisablehook, self._dropped
         return self
 
     def __exit__(self, *exc: object) -> None:
         if self._timer is not None:
             self._timer.cancel()
+        sys.unraisablehook = self._hook
         for number, handler in self._previous.items():
             signal.signal(number, handler)
 
     def begin(self) -> None:
-        """From now on there is an iteration to finish; Ray, which takes over the signals, has started."""
+        """From now on there is an iteration to finish; Ray, which takes over the signals, has started.
+
+        :raises KeyboardInterrupt: a signal came before, and somebody caught what it raised
+        """
         self._listen()
+        if self.reason:
+            raise KeyboardInterrupt
         self._begun = True
 
     def saving(self) -> None:
@@ -86,13 +97,25 @@ class Interrupts:
         again = "again: stop now" if number == signal.SIGINT else f"within {PATIENCE_S:.0f} s"
         line = f"{name}: finishing this iteration, then saving a checkpoint ({again})"
         # From another thread: the handler may have interrupted the display in the middle of a frame.
-        threading.Thread(target=self._tell, args=(line,), daemon=True).start()
+        threading.Thread(target=self.tell, args=(line,), daemon=True).start()
         if number == signal.SIGTERM:
             self._timer = threading.Timer(PATIENCE_S, self._give_up)
             self._timer.daemon = True
             self._timer.start()
 
+    def _dropped(self, dropped: sys.UnraisableHookArgs) -> None:
+        if not self.reason or not issubclass(dropped.exc_type, KeyboardInterrupt):
+            self._hook(dropped)
+        elif not self._closing:
+            again = threading.Timer(_AGAIN_S, signal.pthread_kill, (_main(), signal.SIGINT))
+            again.daemon = True
+            again.start()
+
     def _give_up(self) -> None:
         late = f"the iteration did not end within {PATIENCE_S:.0f} s"
         self.reason = f"SIGTERM; {late} and is done again on resume"
-        signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGTERM)
+        signal.pthread_kill(_main(), signal.SIGTERM)
+
+
+def _main() -> int:
+    return threading.main_thread().ident or 0

@@ -154,6 +154,7 @@ class Run:
     def _start(self) -> None:
         folder, level = self.directory.path, str(self.experiment.get("debugging.log_level", "WARN"))
         self.console = self._open.enter_context(self.open_console())
+        self.interrupts = self._open.enter_context(Interrupts(self.console.note))
         self._open.enter_context(capture(self.directory.log_file, self.console.log, level))
         for note in self._notes:
             self.console.note(note)
@@ -164,7 +165,6 @@ class Run:
             self.console.note(f"RLlib's env runner samples: {fitting.why}")
         self.console.status("starting Ray and building the algorithm")
         self._open.enter_context(recover.spoken_for(self))
-        self.interrupts = self._open.enter_context(Interrupts(self.console.note))
         self.trainer = self._open.enter_context(recover.open_trainer(self))
         self.interrupts.begin()
         resume_at = recover.restore(self) if self.resumed else None

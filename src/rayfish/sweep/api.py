@@ -138,6 +138,7 @@ def _held(
 ) -> tuple[SweepDirectory, SweepView, str]:
     """The sweep with Ray, its workers and its folder held open; what it came to."""
     resumed = folder is not None
+    interrupts = stack.enter_context(Interrupts(lambda line: None))
     ray = stack.enter_context(running_ray(options, plan.paths, workers=1))
     room = capacity.of_ray(ray, f"the cluster at {options.address}" if options.address else "this machine")
     resources = _usual(plan)
@@ -155,7 +156,8 @@ def _held(
     view.notes.append(room.note(resources, slots))
     status = FAILED
     try:
-        status = _session(Loop(plan, folder, crew, view, brains), stack, plain=plain, resumed=resumed)
+        loop = Loop(plan, folder, crew, view, brains)
+        status = _session(loop, interrupts, stack, plain=plain, resumed=resumed)
     except KeyboardInterrupt:
         status = STOPPED
         raise
@@ -170,7 +172,9 @@ def _held(
     return folder, view, status
 
 
-def _session(loop: Loop, stack: ExitStack, *, plain: bool | None, resumed: bool) -> str:
+def _session(
+    loop: Loop, interrupts: Interrupts, stack: ExitStack, *, plain: bool | None, resumed: bool
+) -> str:
     view = loop.view
     stack.callback(loop.close)
     live = stack.enter_context(open_live(view, plain))
@@ -181,7 +185,7 @@ def _session(loop: Loop, stack: ExitStack, *, plain: bool | None, resumed: bool)
         unfinished = sum(not trial.finished for trial in view.trials.values())
         where = " from their checkpoints, or anew where there is none" if unfinished else ""
         live.note(f"resumed: {len(view.trials) - unfinished} trials are done, {unfinished} go on{where}")
-    interrupts = stack.enter_context(Interrupts(live.note))
+    interrupts.tell = live.note
     interrupts.begin()
     ahead = prepare()
     status = loop.run(live, interrupts)
