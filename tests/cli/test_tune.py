@@ -60,6 +60,34 @@ def test_mistakes_are_told_before_anything_starts(words, workdir, capsys, monkey
     assert not list(workdir.glob("runs/*/*/sweep.json"))
 
 
+WRITTEN = """\
+environment: {env: CartPole-v1}
+tunables:
+  training:
+    gama: uniform(0,1)
+  rollouts:
+    num_envs_per_env_runer: {type: choice, values: [1, 2]}
+search:
+  scheduler: ahsa
+"""
+
+
+def test_mistakes_in_a_file_are_told_with_its_lines(workdir, capsys):
+    (workdir / "mine.yaml").write_text(WRITTEN)
+    with pytest.raises(SystemExit):
+        main(["tune", "mine.yaml", "training.lrr=uniform(0,1)"])
+    assert "search.scheduler: cannot be 'ahsa'\n    written in: mine.yaml:8" in capsys.readouterr().err
+    with pytest.raises(SystemExit):
+        main(["tune", "mine.yaml", "training.lrr=uniform(0,1)", "search.scheduler=asha"])
+    told = capsys.readouterr().err
+    for key, where in (
+        ("training.gama", "mine.yaml:4"),
+        ("rollouts.num_envs_per_env_runer", "mine.yaml:6"),
+        ("training.lrr", "command line"),
+    ):
+        assert f"{key}: there is no such key\n    written in: {where}" in told
+
+
 @pytest.mark.slow
 def test_hydras_way_in_a_sweep_in_the_list_of_runs_and_its_best_by_its_folder(tmp_path):
     words = ("training.gamma=0.9,0.99", "stop_conditions.training_iteration=1", "runtime.name=swept")

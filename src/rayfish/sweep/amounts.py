@@ -24,7 +24,7 @@ _OPERATORS: dict[type, Callable[[Any, Any], Any]] = {
 _LARGEST_POWER = 128
 
 
-def resources_of(values: Mapping[str, Any], where: str = "search") -> Resources:
+def resources_of(values: Mapping[str, Any], where: str = "") -> Resources:
     """What one trial holds, from `search.resources`: cpu, gpu, memory, others of a cluster by name.
 
     :raises ConfigError: with everything that is wrong

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from rayfish.algorithm.keys import key_problems
 from rayfish.errors import ConfigError, Problem, RayfishError, RunNotFound, did_you_mean
@@ -26,6 +26,7 @@ from rayfish.sweep.records import FAILED, fold, read_events
 from rayfish.sweep.settings import Search
 from rayfish.sweep.space import Parameter, Space, from_words, is_parameter, mistyped, ordered, parameters_in
 
+_T = TypeVar("_T")
 _TARGET = "target.pkl"
 _BEST_OF_A_SWEEP = 3
 _USERS_OWN = ("env_config", "custom_model_config", "simulation")
@@ -51,16 +52,17 @@ def of_experiment(
     rest, spoken = from_words(words)
     compose = partial(_compose, name, tuple(rest), where, str(Path.cwd()))
     base = Experiment.compose(name, rest, **where)
-    written = parameters_in(base.section("tunables"))
+    written = _located(lambda: parameters_in(base.section("tunables")), base)
     given = parameters_in(space or {})
     found = ordered([*written, *_embedded(base.config), *given, *spoken])
     found, left_out = _settled(found, base.get)
-    how = _with_horizon(settings.read({**base.section("search"), **(search or {})}), base)
+    searched = {**base.section("search"), **(search or {})}
+    how = _with_horizon(_located(lambda: settings.read(searched), base), base)
     target = ExperimentTarget(compose, population=how.scheduler in settings.POPULATIONS)
     title = f"{base.get('runtime.name') or name or base.get('algo.name')}"
     env = getattr(base.env, "__name__", None) or base.get("environment.env")
     _require_space(found, "rayfish tune cartpole 'training.lr=loguniform(1e-5,1e-2)'", left_out)
-    _check_keys(base, found)
+    _located(lambda: _check_keys(base, found), base, [parameter.key for parameter in spoken])
     seed = target.seed()
     return Plan(
         kind="experiment",
@@ -96,11 +98,13 @@ def of_function(
     search: Mapping[str, Any] | None = None,
     name: str | None = None,
     root: str = "runs",
+    where: str = "",
 ) -> Plan:
     """A sweep over a function, given itself or by its import path (`module:function`, `file.py:function`).
 
     :param space: what varies; values that are no search space are handed to the function as they are
     :param config: more that the function is handed
+    :param where: the file that describes the sweep
     """
     path = function if isinstance(function, str) else ""
     paths = [str(Path.cwd())]
@@ -121,7 +125,7 @@ def of_function(
         found, fixed = parameters_in(varying, "space"), {**fixed, **(config or {})}
     found, left_out = _settled(found, lambda key: tree.get(fixed, key) if key not in fixed else fixed[key])
     _require_space(found, 'rayfish.tune(function, {"x": "uniform(-1,1)"})', left_out)
-    how = settings.read(search or {})
+    how = settings.read(search or {}, where)
     _travels(function)
     label = getattr(function, "__name__", type(function).__name__)
     target = FunctionTarget(function, fixed, resources_of(how.resources), how.metric or SCORE)
@@ -149,21 +153,23 @@ def of_program(
     search: Mapping[str, Any] | None = None,
     name: str | None = None,
     root: str = "runs",
+    where: str = "",
 ) -> Plan:
     """A sweep over a program.
 
     :param program: the `program` section: its command and where its metrics are
+    :param where: the file that describes the sweep
     """
     from rayfish.sweep.program import Program
 
-    how = settings.read(search or {})
+    how = settings.read(search or {}, where)
     problems = []
     if how.metric is None:
         what = "is not set, and a program has no metric of its own"
         hint = "name one that it writes: search.metric=rollout/ep_rew_mean"
         problems.append(Problem("search.metric", what, hint))
     _require_space(space, "rayfish tune --program 'python train.py --lr {lr}' 'lr=loguniform(1e-5,1e-2)'")
-    target = Program.from_settings(program, space, how.resources, metric=how.metric or "")
+    target = Program.from_settings(program, space, how.resources, how.metric or "", where)
     if (how.scheduler in settings.PAUSING or how.method == "bohb") and not target.can_resume:
         what = f"{how.scheduler if how.method != 'bohb' else 'bohb'} lets trials wait and go on later"
         hint = 'set program.checkpoints and program.resume ("--load {checkpoint}"), or search.scheduler=asha'
@@ -285,6 +291,28 @@ def _points_of(text: str, space: Space) -> list[Mapping[str, Any]]:
     if not unique:
         raise RayfishError(f"the sweep {folder.path} has no finished trial to start from", "leave it out")
     return list(unique[:_BEST_OF_A_SWEEP])
+
+
+def _located(work: Callable[[], _T], base: Experiment, spoken: Sequence[str] = ()) -> _T:
+    """What `work` gives; its problems say which file and line, or word, they come from.
+
+    :param spoken: keys that vary by a word of the command line
+    """
+    try:
+        return work()
+    except ConfigError as error:
+        told = [
+            replace(found, where="command line" if found.key in spoken else _written(base, found.key))
+            for found in error.problems
+        ]
+        raise ConfigError(told) from None
+
+
+def _written(base: Experiment, key: str) -> str:
+    """Where a key is made to vary, in `tunables` or in its own place."""
+    place = f"tunables.{key}"
+    lines = [at for name, at in base.origins.items() if name == place or name.startswith(f"{place}.")]
+    return lines[0] if lines else base.origin(key)
 
 
 def _with_horizon(search: Search, base: Experiment) -> Search:

@@ -49,7 +49,7 @@ class Search:
         return a is not None and not math.isnan(a) and (b is None or self.sign * a > self.sign * b)
 
 
-def read(values: Mapping[str, Any], where: str = "search") -> Search:
+def read(values: Mapping[str, Any], where: str = "") -> Search:
     """The settings in a `search` section.
 
     :raises ConfigError: with everything that is wrong

@@ -133,6 +133,7 @@ def _described(text: Mapping[str, Any], file: Path | None, words: Sequence[str])
         "search": parts.search,
         "name": parts.runtime.get("name") or (f"tune-{file.stem}" if file else None),
         "root": str(parts.runtime.get("local_dir") or "runs"),
+        "where": str(file or ""),
     }
     if parts.program:
         fixed = [Parameter(key, "choice", (value,)) for key, value in parts.config.items()]

@@ -42,7 +42,7 @@ class Program(Target):
         values: Mapping[str, Any],
         resources: Mapping[str, Any] | None = None,
         metric: str | None = None,
-        where: str = "program",
+        where: str = "",
     ) -> None:
         problems: list[Problem] = []
         try:
@@ -68,7 +68,7 @@ class Program(Target):
         space: Iterable[Parameter],
         resources: Mapping[str, Any] | None = None,
         metric: str = "",
-        where: str = "program",
+        where: str = "",
     ) -> Program:
         """A program with the space that it is tuned over, which `problems` then knows of."""
         program = cls(values, resources, metric, where)

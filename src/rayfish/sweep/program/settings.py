@@ -111,7 +111,7 @@ class ProgramSettings:
     stop_grace_s: float = 5.0
 
 
-def read(values: Mapping[str, Any], where: str = "program") -> ProgramSettings:
+def read(values: Mapping[str, Any], where: str = "") -> ProgramSettings:
     """The settings in a `program` section.
 
     :raises ConfigError: with everything that is wrong
