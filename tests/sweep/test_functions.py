@@ -144,6 +144,20 @@ def test_a_trial_that_never_reports_the_metric_says_what_it_reported(tune):
         _ = result.best_config
 
 
+def test_a_mistyped_metric_is_told_with_the_first_report_and_the_sweep_ends_with_the_first_trial(
+    tune, capsys
+):
+    def train(config):
+        for step in range(2):
+            yield {"accuracy": step}
+
+    result = tune(train, {"x": "grid(1,2,3)"}, metric="acuracy", max_concurrent=1)
+    told = capsys.readouterr().out
+    assert "trial 1 reports no 'acuracy' so far, but 'accuracy'" in told
+    assert "did you mean search.metric=accuracy?" in result.trials[0].error
+    assert len(result.trials) == 1 and "left" not in told
+
+
 def test_repetitions_are_told_as_one_point(tune):
     def train(config):
         return config["x"] + config["seed"]

@@ -83,6 +83,7 @@ class Loop:
         self._donors: dict[int, str] = {}
         self._heard: dict[int, float] = {}
         self._told_of_checkpoints = False
+        self._doubted = False
         self._losses: dict[int, int] = {}
         self._begun = time.monotonic() - float(folder.data.get("seconds") or 0.0)
 
@@ -145,6 +146,7 @@ class Loop:
                     hint = f"rayfish tune --resume {self.folder.path}"
                     raise RayfishError(f"{lost}; the sweep stopped with it", hint)
         self._keep_time()
+        self.view.over = True
         self.table.write("stop", why=self.ending or "all trials are done")
         return records.STOPPED if interrupts.requested else DONE
 
@@ -361,6 +363,7 @@ class Loop:
             "report", trial.number, step=step, value=value, seconds=round(trial.seconds, 3), **diverged
         )
         if value is None:
+            self._doubt_the_metric(trial)
             return ""
         if self.search.repeat == 1:
             self.searcher.report(trial.point, step, value)
@@ -371,6 +374,16 @@ class Loop:
         if self.search.repeat == 1:
             self._reached(f"trial {trial.number}", trial.value)
         return decision
+
+    def _doubt_the_metric(self, trial: Trial) -> None:
+        """Told once, at the first report without it; it may still come, so nothing ends."""
+        if self.plan.metric in trial.metrics or self._doubted:
+            return
+        self._doubted = True
+        close = did_you_mean(self.plan.metric, [str(name) for name in trial.metrics])
+        if close:
+            what = f"trial {trial.number} reports no {self.plan.metric!r} so far, but {close[0]!r}"
+            self.live.note(f"{what}: if that was meant, stop and set search.metric={close[0]}")
 
     def _with_score(self, metrics: Mapping[str, Any]) -> Mapping[str, Any]:
         """A function's only number is its score, whatever it is called, where nobody named a metric."""
@@ -434,11 +447,13 @@ class Loop:
         what = f"it ended without reporting {self.plan.metric!r}"
         if not known:
             return f"{what}, or any other number"
-        close = did_you_mean(self.plan.metric, known)
-        hint = f"did you mean search.metric={close[0]}?" if close else "name one of them with search.metric"
         if self.plan.metric == METRIC:
             hint = "no episode ended: train longer, or let episodes end (rollouts.horizon)"
-        return f"{what}; it reported {', '.join(known[:12])}\n  next step: {hint}"
+            return f"{what}\n  next step: {hint}"
+        close = did_you_mean(self.plan.metric, known)
+        if close:
+            return f"{what}\n  next step: did you mean search.metric={close[0]}?"
+        return f"{what}; it reported {', '.join(known[:12])}\n  next step: name one with search.metric"
 
     def _failed(self, trial: Trial, reply: Reply) -> None:
         error = readable(reply.error if not reply.hint else f"{reply.error}\n  next step: {reply.hint}")

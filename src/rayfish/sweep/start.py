@@ -180,7 +180,7 @@ def joined(words: Sequence[str]) -> list[str]:
 
 
 def _finished(result: Result) -> int:
-    """0 when there is a best point, 130 after an interruption, 1 when every trial failed."""
+    """0 when there is a best point, 130 after an interruption, 1 when no trial came to a score."""
     if result.status == STOPPED:
         return _STOPPED_CODE
-    return int(bool(result.trials) and all(trial.state == FAILED for trial in result.trials))
+    return int(all(trial.state == FAILED or trial.value is None for trial in result.trials))

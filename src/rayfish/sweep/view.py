@@ -79,6 +79,7 @@ class SweepView:
     :param running: trials that run now
     :param slots: trials that can run at once
     :param notes: what a reader should know, a sentence each
+    :param over: whether this session has ended
     :param best_command: trains the best point; None: from `best.yaml` of the folder, "": there is none
     """
 
@@ -95,6 +96,7 @@ class SweepView:
     running: int = 0
     slots: int = 1
     notes: list[str] = field(default_factory=list)
+    over: bool = False
     best_command: str | None = None
 
     def counts(self) -> dict[str, int]:
@@ -134,7 +136,9 @@ class SweepView:
         return max(ended or good, key=lambda p: (sign * _number(p.value), -p.number), default=None)
 
     def time_left(self) -> float | None:
-        """Seconds to the end, judged by the trials that have ended; None without a basis for it."""
+        """Seconds to the end, judged by the trials that have ended; None without a basis, and at the end."""
+        if self.over:
+            return None
         trials = list(self.trials.values())
         ended = [trial.seconds for trial in trials if trial.state in (DONE, STOPPED)]
         budget = self.search.time_budget_s
