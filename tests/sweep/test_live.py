@@ -222,6 +222,13 @@ def test_the_end_shows_the_best_with_all_parameters_and_each_error_once():
     assert "mean" not in final(sweep(count=2, failed=2))
 
 
+def test_errors_that_differ_in_numbers_and_folders_only_are_one_kind():
+    view = sweep(count=12, failed=3)
+    for number, trial in list(view.trials.items())[-3:]:
+        trial.error = f"loss is {number / 7:.3g} in trials/{trial.name}/log.txt"
+    assert "3 trials failed (10, 11, 12): loss is 1.43 in trials" in final(view, 200)
+
+
 def test_names_are_as_short_as_they_can_be():
     keys = ["training.lr", "a.b.lr", "algo.name", "model.lstm", "lr_schedule", "x"]
     assert list(short_names(keys).values()) == [

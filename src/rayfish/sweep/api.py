@@ -119,10 +119,8 @@ def run(
             sweep, view, status = _held(plan, options, brains, folder, stack, plain=plain)
     except KeyboardInterrupt:
         last = folder or next((s for s in list_sweeps(plan.root) if s.data.get("pid") == os.getpid()), None)
-        if last is not None:
-            console.print(
-                Text(f"\nstopped at once; to go on: rayfish tune --resume {last.path}"), soft_wrap=True
-            )
+        go_on = f"at once; to go on: rayfish tune --resume {last.path}" if last else "before it began"
+        console.print(Text(f"\nstopped {go_on}"), soft_wrap=True)
         raise
     return _told(plan, sweep, view, status, console)
 

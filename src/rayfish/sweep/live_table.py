@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -340,12 +341,14 @@ class _BestPoints:
 
 
 def _failures(failed: Sequence[Trial]) -> Text:
-    """One line per kind of error, with the trials that it ended."""
+    """One line per kind of error, with the trials that it ended; the first one's error stands for all."""
     grouped: dict[str, list[Trial]] = {}
     for trial in failed:
-        grouped.setdefault(trial.error or "it gave no reason", []).append(trial)
+        kind = re.sub(r"[-+]?\d[\d.]*(e[-+]?\d+)?", "0", trial.error.replace(trial.name, ""))
+        grouped.setdefault(kind, []).append(trial)
     lines = Text()
-    for error, trials in grouped.items():
+    for trials in grouped.values():
+        error = trials[0].error or "it gave no reason"
         numbers = ", ".join(str(trial.number) for trial in trials[:8]) + (", …" if len(trials) > 8 else "")
         lines.append(f"{LOOK[FAILED][0]} ", style=LOOK[FAILED][1])
         lines.append(f"{text.counted(len(trials), 'trial')} failed ", style="bold")
