@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rayfish.sweep.records import STOPPED
 from rayfish.sweep.schedulers.tune_scheduler import PAUSED, PENDING, StandInTrial, TuneScheduler
@@ -89,85 +89,95 @@ class HyperBand(TuneScheduler):
         return None
 
 
+if TYPE_CHECKING:
+    _Tunes: Any  # one of its HyperBands, which are imported when they are needed
+else:
+    _Tunes = object
+
+
+class _Patience(_Tunes):  # type: ignore[misc]
+    """What is other here than in Tune's HyperBand: brackets wait, as described above."""
+
+    _busy = False
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._closed: set[int] = set()
+
+    def on_trial_add(self, tune_controller: Any, trial: Any) -> None:
+        super().on_trial_add(tune_controller, trial)
+        bracket, _ = self._trial_info[trial]
+        if len(bracket._all_trials) >= bracket._n0:  # Tune counts only those that have not ended
+            self._closed.add(id(bracket))
+            self._state["bracket"] = None  # nobody takes the place of one that fails
+
+    def on_trial_result(self, tune_controller: Any, trial: Any, result: dict[str, Any]) -> str:
+        bracket, _ = self._trial_info[trial]
+        bracket.update_trial_stats(trial, result)
+        if bracket.continue_trial(trial):
+            return "CONTINUE"
+        result["hyperband_info"] = {"budget": bracket._cumul_r}
+        if bracket._halves == 0 and bracket.stop_last_trials:  # nobody is left to be compared with
+            return "STOP"
+        if id(bracket) not in self._closed:
+            return "PAUSE"
+        return str(self._process_bracket(tune_controller, bracket))
+
+    def on_trial_remove(self, tune_controller: Any, trial: Any) -> None:
+        bracket, _ = self._trial_info[trial]
+        bracket.cleanup_trial(trial)
+        bracket.trials_to_unpause.discard(trial)
+        if id(bracket) in self._closed and not self._busy:
+            self._advance(tune_controller, bracket)
+
+    def close_brackets(self, tune_controller: Any) -> None:
+        """Nothing runs and nothing is added: brackets go on with what they have."""
+        for bracket in [b for band in self._hyperbands for b in band if b is not None]:
+            if any(trial.status == PAUSED for trial in bracket.current_trials()):
+                self._closed.add(id(bracket))
+                if self._state["bracket"] is bracket:
+                    self._state["bracket"] = None  # trials that come after all begin a new one
+                self._advance(tune_controller, bracket)
+
+    def ready(self) -> Iterator[Any]:
+        """Trials that may run, in Tune's order."""
+        for band in self._hyperbands:
+            brackets = [b for b in band if b is not None]
+            for bracket in sorted(brackets, key=lambda b: b.completion_percentage()):
+                for trial in bracket.current_trials():
+                    # paused before its milestone: it may go on, or was interrupted on the way
+                    again = trial.status == PAUSED and bracket.continue_trial(trial)
+                    if again or trial.status == PENDING:
+                        yield trial
+
+    def _unpause_trial(self, tune_controller: Any, trial: Any) -> None:
+        """Nobody else keeps count of who is paused."""
+
+    def _process_bracket(self, tune_controller: Any, bracket: Any) -> str:
+        if self._busy:  # a trial that it ends comes back here by on_trial_remove
+            return "PAUSE"
+        self._busy = True
+        try:
+            if bracket.cur_iter_done() and bracket.current_trials():
+                bracket._n = min(bracket._n, len(bracket.current_trials()))  # of those that came
+            return str(super()._process_bracket(tune_controller, bracket))
+        finally:
+            self._busy = False
+
+    def _advance(self, tune_controller: Any, bracket: Any) -> None:
+        """Halves until somebody can go on: reports may be further apart than milestones."""
+        while bracket.cur_iter_done() and bracket.current_trials() and not bracket.trials_to_unpause:
+            if any(t.status == PENDING for t in bracket.current_trials()):
+                return
+            self._process_bracket(tune_controller, bracket)
+            if bracket._halves == 0:
+                return
+
+
 def hyperband_class(largest_first: bool) -> type[Any]:
     """Tune's HyperBand (BOHB's, where the largest bracket comes first), patient as described above."""
     from ray.tune.schedulers.hb_bohb import HyperBandForBOHB
     from ray.tune.schedulers.hyperband import HyperBandScheduler
 
-    class Patient(HyperBandForBOHB if largest_first else HyperBandScheduler):  # type: ignore[misc]
-        def __init__(self, *args: Any, **kwargs: Any) -> None:
-            super().__init__(*args, **kwargs)
-            self._closed: set[int] = set()
-
-        def on_trial_add(self, tune_controller: Any, trial: Any) -> None:
-            super().on_trial_add(tune_controller, trial)
-            bracket, _ = self._trial_info[trial]
-            if len(bracket._all_trials) >= bracket._n0:  # Tune counts only those that have not ended
-                self._closed.add(id(bracket))
-                self._state["bracket"] = None  # nobody takes the place of one that fails
-
-        def on_trial_result(self, tune_controller: Any, trial: Any, result: dict[str, Any]) -> str:
-            bracket, _ = self._trial_info[trial]
-            bracket.update_trial_stats(trial, result)
-            if bracket.continue_trial(trial):
-                return "CONTINUE"
-            result["hyperband_info"] = {"budget": bracket._cumul_r}
-            if bracket._halves == 0 and bracket.stop_last_trials:  # nobody is left to be compared with
-                return "STOP"
-            if id(bracket) not in self._closed:
-                return "PAUSE"
-            return str(self._process_bracket(tune_controller, bracket))
-
-        def on_trial_remove(self, tune_controller: Any, trial: Any) -> None:
-            bracket, _ = self._trial_info[trial]
-            bracket.cleanup_trial(trial)
-            bracket.trials_to_unpause.discard(trial)
-            if id(bracket) in self._closed and not self._busy:
-                self._advance(tune_controller, bracket)
-
-        def close_brackets(self, tune_controller: Any) -> None:
-            """Nothing runs and nothing is added: brackets go on with what they have."""
-            for bracket in [b for band in self._hyperbands for b in band if b is not None]:
-                if any(trial.status == PAUSED for trial in bracket.current_trials()):
-                    self._closed.add(id(bracket))
-                    if self._state["bracket"] is bracket:
-                        self._state["bracket"] = None  # trials that come after all begin a new one
-                    self._advance(tune_controller, bracket)
-
-        def ready(self) -> Iterator[Any]:
-            """Trials that may run, in Tune's order."""
-            for band in self._hyperbands:
-                brackets = [b for b in band if b is not None]
-                for bracket in sorted(brackets, key=lambda b: b.completion_percentage()):
-                    for trial in bracket.current_trials():
-                        # paused before its milestone: it may go on, or was interrupted on the way
-                        again = trial.status == PAUSED and bracket.continue_trial(trial)
-                        if again or trial.status == PENDING:
-                            yield trial
-
-        def _unpause_trial(self, tune_controller: Any, trial: Any) -> None:
-            """Nobody else keeps count of who is paused."""
-
-        _busy = False
-
-        def _process_bracket(self, tune_controller: Any, bracket: Any) -> str:
-            if self._busy:  # a trial that it ends comes back here by on_trial_remove
-                return "PAUSE"
-            self._busy = True
-            try:
-                if bracket.cur_iter_done() and bracket.current_trials():
-                    bracket._n = min(bracket._n, len(bracket.current_trials()))  # of those that came
-                return str(super()._process_bracket(tune_controller, bracket))
-            finally:
-                self._busy = False
-
-        def _advance(self, tune_controller: Any, bracket: Any) -> None:
-            """Halves until somebody can go on: reports may be further apart than milestones."""
-            while bracket.cur_iter_done() and bracket.current_trials() and not bracket.trials_to_unpause:
-                if any(t.status == PENDING for t in bracket.current_trials()):
-                    return
-                self._process_bracket(tune_controller, bracket)
-                if bracket._halves == 0:
-                    return
-
-    return Patient
+    base = HyperBandForBOHB if largest_first else HyperBandScheduler
+    return type("PatientHyperBand", (_Patience, base), {})
