@@ -9,18 +9,16 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from rayfish.errors import RayfishError, did_you_mean
+from rayfish.errors import RayfishError
 from rayfish.run.engine import Lifeline
-from rayfish.run.lines import plain
 from rayfish.run.signals import Interrupts
-from rayfish.sweep import handover, records
+from rayfish.sweep import handover, records, words
 from rayfish.sweep.crew import Crew, Lost
 from rayfish.sweep.directory import SweepDirectory
-from rayfish.sweep.experiment import METRIC
 from rayfish.sweep.live import LiveTable
 from rayfish.sweep.plan import Plan
 from rayfish.sweep.records import DONE, FAILED, PAUSED, PENDING, RUNNING, STOPPED, Trial
@@ -33,7 +31,6 @@ from rayfish.sweep.worker import Reply
 
 _LOOK_EVERY_S = 0.25
 _NODE_RETRIES = 5
-_NAME = 60
 
 Brains = tuple[Searcher, Scheduler]
 
@@ -247,20 +244,12 @@ class Loop:
             self._write(
                 "new",
                 number,
-                name=self._name(number, params, seed),
+                name=words.name(number, {} if self.plan.population else params, seed),
                 params=params,
                 point=point,
                 seed=seed,
             )
             self.scheduler.add(number, params, point=point)
-
-    def _name(self, number: int, params: Mapping[str, Any], seed: int | None) -> str:
-        words = (
-            [] if self.plan.population else [f"{k.rpartition('.')[2]}={_short(v)}" for k, v in params.items()]
-        )
-        words += [f"seed={seed}"] if seed is not None else []
-        safe = "".join(c if c.isalnum() or c in "-_.=+" else "_" for c in "-".join(words))
-        return f"{number:04d}-{safe}"[:_NAME].rstrip("-_.")
 
     def _start(self, trial: Trial) -> bool:
         """Gives a trial to a worker; False where there is no room for it now."""
@@ -353,12 +342,12 @@ class Loop:
         """Writes a report down and asks the scheduler about it; "" where there is nothing to decide."""
         metrics = self._with_score(metrics)
         trial.metrics = dict(metrics)
-        step, value = _number(metrics.get(self.plan.time)), _number(metrics.get(self.plan.metric))
+        step, value = words.number(metrics.get(self.plan.time)), words.number(metrics.get(self.plan.metric))
         if step is None:
             step = trial.step + 1
         if step <= self._heard.get(trial.number, -math.inf):
             return ""  # it went back to a checkpoint: this was heard before
-        diverged = {"diverged": True} if _is_not_finite(metrics.get(self.plan.metric)) else {}
+        diverged = {"diverged": True} if words.is_not_finite(metrics.get(self.plan.metric)) else {}
         self._write(
             "report", trial.number, step=step, value=value, seconds=round(trial.seconds, 3), **diverged
         )
@@ -380,17 +369,18 @@ class Loop:
         if self.plan.metric in trial.metrics or self._doubted:
             return
         self._doubted = True
-        close = did_you_mean(self.plan.metric, [str(name) for name in trial.metrics])
-        if close:
-            what = f"trial {trial.number} reports no {self.plan.metric!r} so far, but {close[0]!r}"
-            self.live.note(f"{what}: if that was meant, stop and set search.metric={close[0]}")
+        doubt = words.doubt(self.plan.metric, trial.metrics)
+        if doubt:
+            self.live.note(f"trial {trial.number} {doubt}")
 
     def _with_score(self, metrics: Mapping[str, Any]) -> Mapping[str, Any]:
         """A function's only number is its score, whatever it is called, where nobody named a metric."""
         if self.plan.metric in metrics or self.search.metric is not None or self.plan.kind != "function":
             return metrics
         ours = ("step", self.plan.target.step_name)
-        numbers = [key for key, value in metrics.items() if key not in ours and _number(value) is not None]
+        numbers = [
+            key for key, value in metrics.items() if key not in ours and words.number(value) is not None
+        ]
         return {**metrics, self.plan.metric: metrics[numbers[0]]} if len(numbers) == 1 else metrics
 
     def _reached(self, who: str, value: float | None) -> None:
@@ -429,11 +419,11 @@ class Loop:
             )
 
     def _complete(self, trial: Trial) -> None:
-        if trial.value is None and _is_not_finite(trial.metrics.get(self.plan.metric)):
+        if trial.value is None and words.is_not_finite(trial.metrics.get(self.plan.metric)):
             what = f"its score {self.plan.metric} ended as {trial.metrics[self.plan.metric]}"
             self._end(trial, FAILED, error=what)
         elif trial.value is None:
-            self._end(trial, FAILED, error=self._unreported(trial))
+            self._end(trial, FAILED, error=words.unreported(self.plan.metric, trial.metrics))
             if not self.ending and all(t.value is None for t in self.trials.values()):
                 self.ending = f"no trial reports {self.plan.metric!r}, the others would not either"
                 self.live.note(f"{self.ending}: the sweep ends")
@@ -441,22 +431,8 @@ class Loop:
         else:
             self._end(trial, DONE)
 
-    def _unreported(self, trial: Trial) -> str:
-        """What a trial without a score says, with the names it might have been."""
-        known = sorted(str(name) for name, value in trial.metrics.items() if _number(value) is not None)
-        what = f"it ended without reporting {self.plan.metric!r}"
-        if not known:
-            return f"{what}, or any other number"
-        if self.plan.metric == METRIC:
-            hint = "no episode ended: train longer, or let episodes end (rollouts.horizon)"
-            return f"{what}\n  next step: {hint}"
-        close = did_you_mean(self.plan.metric, known)
-        if close:
-            return f"{what}\n  next step: did you mean search.metric={close[0]}?"
-        return f"{what}; it reported {', '.join(known[:12])}\n  next step: name one with search.metric"
-
     def _failed(self, trial: Trial, reply: Reply) -> None:
-        error = readable(reply.error if not reply.hint else f"{reply.error}\n  next step: {reply.hint}")
+        error = words.readable(reply.error if not reply.hint else f"{reply.error}\n  next step: {reply.hint}")
         if trial.failures < self.search.max_failures:
             self._again(trial, error, reply.details, failures=1)
         else:
@@ -479,7 +455,7 @@ class Loop:
         self.live.note(f"trial {trial.number}: {error.splitlines()[0]}; it is started again{count}")
 
     def _end(self, trial: Trial, state: str, *, error: str = "", details: str = "", why: str = "") -> None:
-        last = {key: value for key, value in trial.metrics.items() if _number(value) is not None}
+        last = {key: value for key, value in trial.metrics.items() if words.number(value) is not None}
         more = {key: value for key, value in (("error", error), ("details", details), ("why", why)) if value}
         self._write("end", trial.number, state=state, seconds=round(trial.seconds, 3), metrics=last, **more)
         if state == FAILED:
@@ -555,7 +531,9 @@ class Loop:
         self._write(
             "move", trial.number, source=move.source, step=step, params=dict(move.params), donor=saved
         )
-        self.live.note(f"trial {trial.number} goes on from trial {move.source} with {_words(move.params)}")
+        self.live.note(
+            f"trial {trial.number} goes on from trial {move.source} with {words.point(move.params)}"
+        )
 
     def _handed_over(self, trial: Trial, saved: str) -> str:
         """A checkpoint that others may go on from, kept from being tidied away by its own trial."""
@@ -574,30 +552,3 @@ class Loop:
             self._of_point.setdefault(trial.point, []).append(trial)
         elif trial is not None and trial.finished:
             self._unfinished.pop(trial.number, None)
-
-
-def readable(text: str) -> str:
-    """What a program printed, without what only a terminal understands."""
-    return "".join(sign for sign in plain(text) if sign.isprintable() or sign in "\n\t")
-
-
-def _is_not_finite(value: Any) -> bool:
-    return isinstance(value, float) and not math.isfinite(value)
-
-
-def _number(value: Any) -> float | None:
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        return None
-    return float(value) if math.isfinite(value) else None
-
-
-def _short(value: Any) -> str:
-    if isinstance(value, float):
-        return f"{value:.4g}"
-    if isinstance(value, Sequence) and not isinstance(value, str):
-        return "x".join(_short(inner) for inner in value)
-    return str(value)
-
-
-def _words(params: Mapping[str, Any]) -> str:
-    return ", ".join(f"{key.rpartition('.')[2]}={_short(value)}" for key, value in params.items())

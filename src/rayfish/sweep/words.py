@@ -1,0 +1,75 @@
+"""What the loop says of trials, and the names it gives them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from rayfish.errors import did_you_mean
+from rayfish.run.lines import plain
+from rayfish.sweep.experiment import METRIC
+
+_LONGEST_NAME = 60
+
+
+def name(trial: int, params: Mapping[str, Any], seed: int | None) -> str:
+    """A trial's name, which is its folder's too: its number, its point, its seed."""
+    words = [f"{key.rpartition('.')[2]}={_short(value)}" for key, value in params.items()]
+    words += [f"seed={seed}"] if seed is not None else []
+    safe = "".join(c if c.isalnum() or c in "-_.=+" else "_" for c in "-".join(words))
+    return f"{trial:04d}-{safe}"[:_LONGEST_NAME].rstrip("-_.")
+
+
+def point(params: Mapping[str, Any]) -> str:
+    """A point in one line."""
+    return ", ".join(f"{key.rpartition('.')[2]}={_short(value)}" for key, value in params.items())
+
+
+def doubt(metric: str, metrics: Mapping[str, Any]) -> str:
+    """What a report without the metric looks like, where another one might have been meant; else ""."""
+    close = did_you_mean(metric, [str(key) for key in metrics])
+    if not close:
+        return ""
+    meant = f"if that was meant, stop and set search.metric={close[0]}"
+    return f"reports no {metric!r} so far, but {close[0]!r}: {meant}"
+
+
+def unreported(metric: str, metrics: Mapping[str, Any]) -> str:
+    """The error of a trial that ended without a score, with the names it might have been."""
+    known = sorted(str(key) for key, value in metrics.items() if number(value) is not None)
+    what = f"it ended without reporting {metric!r}"
+    if not known:
+        return f"{what}, or any other number"
+    if metric == METRIC:
+        hint = "no episode ended: train longer, or let episodes end (rollouts.horizon)"
+        return f"{what}\n  next step: {hint}"
+    close = did_you_mean(metric, known)
+    if close:
+        return f"{what}\n  next step: did you mean search.metric={close[0]}?"
+    return f"{what}; it reported {', '.join(known[:12])}\n  next step: name one with search.metric"
+
+
+def readable(text: str) -> str:
+    """What a program printed, without what only a terminal understands."""
+    return "".join(sign for sign in plain(text) if sign.isprintable() or sign in "\n\t")
+
+
+def is_not_finite(value: Any) -> bool:
+    """Whether a score is NaN or infinite."""
+    return isinstance(value, float) and not math.isfinite(value)
+
+
+def number(value: Any) -> float | None:
+    """A score as a number; None for what is none, or not finite."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    return float(value) if math.isfinite(value) else None
+
+
+def _short(value: Any) -> str:
+    if isinstance(value, float):
+        return f"{value:.4g}"
+    if isinstance(value, Sequence) and not isinstance(value, str):
+        return "x".join(_short(inner) for inner in value)
+    return str(value)
