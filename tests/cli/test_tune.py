@@ -29,6 +29,7 @@ WRONG = {
     ("cartpole", "training.lr=uniform(0,1)", "search.method=optunna"): ("optunna", "did you mean optuna?"),
     ("cartpole", "training.lr=uniform(0,1)", "search.scheduler=ahsa"): ("ahsa", "did you mean asha?"),
     ("cartpole", "training.lr=uniform(0,1)", "search.method=hebo"): ("HEBO does not run here", "optuna"),
+    ("cartpole", "training.lr=sample_from(nothere.py:x)"): ("no file 'nothere.py'", "check the path"),
     ("cartpole", "training.lr=uniform(0,1)", "search.num_samples=0"): ("search.num_samples", "1 or more"),
     ("cartpole", "training.lr=uniform(0,1)", "search.repeat=2", "search.scheduler=pbt"): ("pbt", "leave one"),
     ("cartpol", "training.lr=uniform(0,1)"): ("cartpol", "did you mean"),

@@ -208,7 +208,8 @@ def test_a_trial_that_will_be_tried_again_says_so(monkeypatch):
     view = sweep(count=3, failed=1)
     view.trials[3].state = PENDING
     open_live(view, plain=True).trial_failed(view.trials[3])
-    assert "trial 3 failed and is tried again: ValueError" in out.getvalue()
+    told = out.getvalue()
+    assert "trial 3 failed and is tried again (lr=" in told and "): ValueError" in told
 
 
 def test_the_end_shows_the_best_with_all_parameters_and_each_error_once():

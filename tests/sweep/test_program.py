@@ -210,9 +210,12 @@ class TestReports:
     def test_json_lines_on_the_output_arrive_while_the_program_runs(self, tmp_path):
         work = begin(tmp_path, {"command": script(tmp_path, COUNTS) + " {x}"}, {"x": 2.0})
         first = work.step()
-        assert first == {"score": 2.0, "step": 1}
+        assert first == {"score": 2.0, "step": 1, "reports": 1}
         assert record(tmp_path)["state"] == "running"
-        assert reports(work) == [{"score": 4.0, "step": 2}, {"score": 6.0, "step": 3}]
+        assert reports(work) == [
+            {"score": 4.0, "step": 2, "reports": 2},
+            {"score": 6.0, "step": 3, "reports": 3},
+        ]
         kept = record(tmp_path)
         assert (kept["state"], kept["exit_code"], kept["reports"]) == ("done", 0, 3)
         assert kept["command"][-1] == "2.0" and kept["seconds"] > 0 and len(kept["last_lines"]) == 3
@@ -220,8 +223,8 @@ class TestReports:
     def test_tags_of_one_step_in_an_event_file_are_one_report(self, tmp_path):
         work = begin(tmp_path, {"command": script(tmp_path, WRITES_EVENTS)}, metric="rollout/ep_rew_mean")
         assert reports(work) == [
-            {"rollout/ep_rew_mean": pytest.approx(step / 10), "time/fps": 99, "step": step}
-            for step in (0, 1000, 2000)
+            {"rollout/ep_rew_mean": pytest.approx(step / 10), "time/fps": 99, "step": step, "reports": count}
+            for count, step in enumerate((0, 1000, 2000), 1)
         ]
 
     def test_a_slow_writers_newest_step_is_not_held_back_until_its_end(self, tmp_path):
@@ -239,8 +242,8 @@ class TestReports:
             "metrics": {"source": "csv", "path": "out-{trial}.csv", "step": "epoch"},
         }
         assert reports(begin(tmp_path, values)) == [
-            {"epoch": 10, "loss": 0.5, "step": 10},
-            {"epoch": 20, "loss": 0.25, "step": 20},
+            {"epoch": 10, "loss": 0.5, "step": 10, "reports": 1},
+            {"epoch": 20, "loss": 0.25, "step": 20, "reports": 2},
         ]
 
     @pytest.mark.slow
@@ -308,7 +311,7 @@ class TestEnds:
             "import time\nfor n in range(8):\n    print(n, flush=True); time.sleep(0.2)\nprint('{\"x\": 1}')"
         )
         work = begin(tmp_path, {"command": script(tmp_path, text), "silence_s": 0.9})
-        assert reports(work) == [{"x": 1, "step": 1}]
+        assert reports(work) == [{"x": 1, "step": 1, "reports": 1}]
 
     def test_a_program_without_metrics_is_told_what_was_looked_for(self, tmp_path):
         text = "import os\nopen(os.environ['RAYFISH_TRIAL_DIR'] + '/model.bin', 'w'); print('loss 0.5')"

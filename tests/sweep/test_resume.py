@@ -95,7 +95,7 @@ def test_finished_trials_are_not_run_again(interrupted):
     folder, before, done = interrupted
     finished = {e["trial"] for e in before if e["event"] == "end"}
     assert len(finished) >= 4
-    assert f"resumed: {len(finished)} trials are done" in done.stdout
+    assert f"resumed: {len(finished)} trials finished before" in done.stdout
     after = events_of(folder)[len(before) :]
     assert not finished & {e["trial"] for e in after if e["event"] == "start"}
     trials = fold(events_of(folder))

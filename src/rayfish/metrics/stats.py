@@ -9,6 +9,24 @@ import numpy as np
 RESAMPLES = 2000
 
 
+def mean_ci(values: Sequence[float], *, level: float = 0.95) -> tuple[float, float, float]:
+    """The mean of a few values with Student's interval: (mean, low, high).
+
+    For repetitions with a handful of seeds: resampling two or three values gives no more than their range.
+
+    :param values: at least one number; with exactly one, low and high equal it
+    :param level: coverage of the interval, 0.95 for 95 %
+    """
+    from scipy.special import stdtrit
+
+    data = np.asarray(values, dtype=np.float64)
+    mean = float(data.mean())
+    if data.size == 1:
+        return mean, mean, mean
+    half = float(stdtrit(data.size - 1, (1.0 + level) / 2.0) * data.std(ddof=1) / np.sqrt(data.size))
+    return mean, mean - half, mean + half
+
+
 def bootstrap_ci(
     values: Sequence[float], seed: int = 0, *, level: float = 0.95
 ) -> tuple[float, float, float]:

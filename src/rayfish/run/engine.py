@@ -125,7 +125,7 @@ def running_ray(
                     beside.start()
                     # Not the other way round: Ray's processes end with the thread that started them.
                     ray.init(**_starting(options))
-    except (ConnectionError, RuntimeError, ValueError, OSError) as error:
+    except Exception as error:  # a node that starts too slowly is a bare one
         _wait_for(beside)
         where = f"the cluster at {options.address}" if options.address else "a local Ray"
         raise RayfishError(f"{where} did not start or answer: {error}", "rayfish doctor") from error

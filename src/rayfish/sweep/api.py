@@ -14,6 +14,7 @@ from rich.console import Console
 from rich.text import Text
 
 from rayfish.errors import RayfishError
+from rayfish.metrics import text
 from rayfish.run.engine import RayOptions, running_ray
 from rayfish.run.logs import capture
 from rayfish.run.resources import require_answer
@@ -182,27 +183,28 @@ def _session(
         loop.recall()
         unfinished = sum(not trial.finished for trial in view.trials.values())
         where = " from their checkpoints, or anew where there is none" if unfinished else ""
-        live.note(f"resumed: {len(view.trials) - unfinished} trials are done, {unfinished} go on{where}")
+        done = text.counted(len(view.trials) - unfinished, "trial")
+        live.note(f"resumed: {done} finished before, {unfinished} to go on{where}")
     interrupts.tell = live.note
     interrupts.begin()
     ahead = prepare()
     status = loop.run(live, interrupts)
     ahead.join()
-    failed = bool(view.trials) and all(trial.state == records.FAILED for trial in view.trials.values())
-    return FAILED if failed else status
+    scored = any(t.value is not None and t.state != records.FAILED for t in view.trials.values())
+    return FAILED if status == records.DONE and view.trials and not scored else status
 
 
 def _told(plan: Plan, folder: SweepDirectory, view: SweepView, status: str, console: Console) -> Result:
     """Writes what remains of the sweep, and shows the end to the user."""
     steps = outcome.write(plan, view)
     shares = importances(view)
-    console.print(final_table(view))
+    console.print(final_table(view), soft_wrap=not console.is_terminal)
     if status == STOPPED:
         steps = [f"rayfish tune --resume {outcome.shown(folder.path)}", *steps]
     for step in steps:
         console.print(Text(f"  {step}", style="cyan"), soft_wrap=True)
     trials = [view.trials[number] for number in sorted(view.trials)]
-    fixed = dict(plan.target.config) if isinstance(plan.target, FunctionTarget) else {}
+    fixed = dict(plan.target.config) if isinstance(plan.target, FunctionTarget) else None
     return Result(
         folder.path, status, trials, plan.metric, plan.search.mode, view.seconds, shares, view, fixed
     )

@@ -126,8 +126,9 @@ class Crew:
             more, _ = self._ray.wait(rest, num_returns=len(rest), timeout=0)
             ready += more
         for future in ready:
-            number, what = self._asked.pop(future)
-            yield number, what, self._answer(future)
+            asked = self._asked.pop(future, None)
+            if asked is not None:  # else its trial was dropped because of what another one answered
+                yield *asked, self._answer(future)
 
     def release(self, number: int) -> None:
         """The trial is over; its worker waits for another."""

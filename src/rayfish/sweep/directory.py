@@ -76,7 +76,7 @@ class SweepDirectory:
         except (OSError, ValueError) as error:
             raise RunNotFound(
                 f"{path}/sweep.json cannot be read: {error}",
-                "start the sweep anew with search.start_from=[that folder]; its trials are kept",
+                "begin a new sweep; the folders of its trials are kept, and search.start_from takes runs",
             ) from None
         if data.get("layout", 0) > LAYOUT:
             raise RayfishError(

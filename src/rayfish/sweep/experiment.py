@@ -186,7 +186,8 @@ class ExperimentWork(Work):
 
     def missed(self, heard: tuple[str, float]) -> list[Mapping[str, Any]]:
         """The iterations up to the checkpoint it goes on from."""
-        return unheard(self.run.directory.metrics_file, heard, self.run.trainer.iteration)
+        file, done = self.run.directory.metrics_file, self.run.trainer.iteration
+        return unheard(file, heard, names.ITERATION, done)
 
     def save(self) -> str:
         """A checkpoint of this iteration."""

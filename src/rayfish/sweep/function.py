@@ -30,7 +30,7 @@ from typing import Any, TextIO
 
 from rayfish.errors import RayfishError
 from rayfish.files import atomic_link, atomic_write, link_or_copy, remove
-from rayfish.sweep.work import STOPPED, Resources, Target, Task, Work, unheard
+from rayfish.sweep.work import STOPPED, Resources, Target, Task, Work, lines_of, unheard
 
 COUNT = "training_iteration"
 """The number of a report, by the name that Ray Tune gives it; a function may have a `step` of its own."""
@@ -85,6 +85,10 @@ class FunctionTarget(Target):
     metric: str = SCORE
 
     step_name = COUNT
+
+    def step_of(self, saved: str) -> float:
+        """Checkpoints are named by the report they came with, which need not be the last one."""
+        return float(Path(saved).name)
 
     def begin(self, task: Task) -> Work:
         """Starts a call, in a thread of its own."""
@@ -147,7 +151,7 @@ class FunctionWork(Work):
 
     def missed(self, heard: tuple[str, float]) -> list[Mapping[str, Any]]:
         """What it had reported before it was interrupted, up to its checkpoint."""
-        return unheard(self.folder / "metrics.jsonl", heard, self.count)
+        return unheard(self.folder / "metrics.jsonl", heard, COUNT, self.count)
 
     def save(self) -> str:
         """The last checkpoint that was reported."""
@@ -178,10 +182,10 @@ class FunctionWork(Work):
 
     def _numbered(self, metrics: Mapping[str, Any]) -> dict[str, Any]:
         self.count += 1
-        line = {**flat(metrics), COUNT: self.count}
-        self._metrics.write(json.dumps(line, default=str) + "\n")
+        written = json.dumps({**flat(metrics), COUNT: self.count}, default=str)
+        self._metrics.write(f"{written}\n")
         self._metrics.flush()
-        return line
+        return dict(json.loads(written))  # nothing that could not travel
 
     def _call(self) -> None:
         _current["work"] = self
@@ -234,8 +238,8 @@ class FunctionWork(Work):
         step = int(self.checkpoint.name) if self.checkpoint is not None else 0
         file = self.folder / "metrics.jsonl"
         if file.is_file():
-            lines = file.read_text(encoding="utf-8").splitlines()
-            atomic_write(file, "".join(f"{line}\n" for line in lines[:step]))
+            before = [json.dumps(line) for line in lines_of(file) if line[COUNT] <= step]
+            atomic_write(file, "".join(f"{line}\n" for line in before))
         return step
 
 

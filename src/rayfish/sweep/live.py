@@ -57,8 +57,8 @@ class LiveTable:
         line = Text.assemble((f"{LOOK[FAILED][0]} trial {trial.number} failed", f"bold {LOOK[FAILED][1]}"))
         if trial.state != FAILED:
             line.append(" and is tried again", style=LABEL)
+        line.append(f" ({_params(self._view, trial)})", style=LABEL)
         line.append(f": {trial.error or 'it gave no reason'}")
-        line.append(f"   {_params(self._view, trial)}", style=LABEL)
         self._out.print(line, soft_wrap=True)
 
     def close(self) -> None:
@@ -190,8 +190,10 @@ def summary_line(view: SweepView) -> str:
     states = ", ".join(f"{counts[state]} {STATES[state]}" for state in ways if counts[state])
     trials = f"{view.finished()}{of} trials finished"
     parts = [f"[{text.duration(view.seconds)}]", trials + (f" ({states})" if states else "")]
-    best = view.best()
-    if best is not None:
+    best, point = view.best(), view.best_point()
+    if point is not None and view.search.repeat > 1:
+        parts.append(f"best {figure(point.value)} by point {point.number}")
+    elif best is not None:
         parts.append(f"best {figure(best.value)} by trial {best.number}")
     left = view.time_left()
     if left is not None and view.finished() != view.total:

@@ -88,7 +88,7 @@ class Loop:
 
     def recall(self) -> None:
         """Takes up where the table ends: finished trials stay, interrupted ones wait to go on."""
-        events = list(records.read_events(self.folder.table_file))
+        events = [self._whole(event) for event in records.read_events(self.folder.table_file)]
         for event in events:
             self._apply(event)
         self.points = max((trial.point for trial in self.trials.values()), default=0)
@@ -103,22 +103,22 @@ class Loop:
         self.table.write("resume")
 
     def _make_whole(self) -> None:
-        """Points as the space has them (JSON has no tuples), and repetitions that a cut table has lost."""
-        for trial in self.trials.values():
-            trial.params = self._as_in_space(trial.params)
-            trial.moves = [(step, source, self._as_in_space(params)) for step, source, params in trial.moves]
+        """Repetitions that a cut table has lost."""
         for point in range(1, self.points + 1):
             trials = self._of_point.get(point, [])
             if trials and len(trials) < self.search.repeat:
                 self._add_trials(point, trials[0].params, len(trials))
 
-    def _as_in_space(self, params: Mapping[str, Any]) -> dict[str, Any]:
-        found = dict(params)
+    def _whole(self, event: dict[str, Any]) -> dict[str, Any]:
+        """Its point as the space has it: JSON has no tuples."""
+        if "params" not in event:
+            return event
+        found = dict(event["params"])
         for parameter in self.plan.space:
             if parameter.is_list and parameter.key in found:
                 at = position(parameter.values, found[parameter.key])
                 found[parameter.key] = parameter.values[at] if at is not None else found[parameter.key]
-        return found
+        return {**event, "params": found}
 
     def run(self, live: LiveTable, interrupts: Interrupts) -> str:
         """Until all is done or something ends it; gives the sweep's status."""
@@ -126,6 +126,8 @@ class Loop:
         lifeline, looked = Lifeline(), time.monotonic()
         for trial in self.trials.values() if self.search.repeat == 1 else ():
             self._reached(f"trial {trial.number}", trial.value)
+        for known in map(self._known, self._of_point) if self.search.repeat > 1 else ():
+            self._reached(f"point {known.number}", known.value if known.state != "open" else None)
         while True:
             self._look_at_the_clock(interrupts)
             self._fill()
@@ -179,10 +181,10 @@ class Loop:
         self._interrupted = bool(interrupts.requested)
         if interrupts.requested and not self.ending:
             self.ending = f"{interrupts.requested}: interrupted"
-            self._end_programs()
         elif budget is not None and self.view.seconds > budget and not self.ending:
             self.ending = f"the time budget of {budget:g} s is spent"
             self.live.note(f"{self.ending}: running trials end with their next report")
+        if self.ending:
             self._end_programs()
 
     def _end_programs(self) -> None:
@@ -316,6 +318,8 @@ class Loop:
         decision = ""
         for metrics in reports:
             decision = self._judge(trial, metrics)
+            if len(reports) > 1:  # what it had said before an interruption, it may say again
+                self._heard[trial.number] = trial.step
             if decision in (STOP, PAUSE):
                 break
         if reply.over:
@@ -323,7 +327,7 @@ class Loop:
             self._complete(trial)
             self._save_settled(trial.number)
         elif decision == STOP:
-            self._end_early(trial, STOPPED, self.scheduler.why)
+            self._end_early(trial, DONE if self.scheduler.ran_out else STOPPED, self.scheduler.why)
         elif decision == PAUSE or trial.number in self._moves:
             self._end_early(trial, PAUSED, "waits for other trials")
         elif trial.number in self._saving:
@@ -395,7 +399,9 @@ class Loop:
 
     def _end_early(self, trial: Trial, how: str, why: str) -> None:
         self._ending_as[trial.number] = (how, why)
-        self.crew.ask(trial.number, "end", how, why)
+        if how == PAUSED and self.plan.population:
+            self._saving.add(trial.number)  # others may be told to go on from where it ends
+        self.crew.ask(trial.number, "end", PAUSED if how == PAUSED else STOPPED, why)
 
     def _ended_early(self, trial: Trial, reply: Reply) -> None:
         how, why = self._ending_as.pop(trial.number)
@@ -403,14 +409,14 @@ class Loop:
             self.crew.drop(trial.number)  # something of the trial still runs in that process
         else:
             self.crew.release(trial.number)
-        if how == STOPPED:
-            self._end(trial, STOPPED, why=why)
+        if how != PAUSED:
+            self._end(trial, how, why=why)
             self._save_settled(trial.number)
             return
         self._write("pause", trial.number, seconds=round(trial.seconds, 3), why=why)
         self.scheduler.paused(trial.number)
-        self._move(trial)
         self._keep(trial, reply.saved)
+        self._move(trial)
         if not reply.saved and not self.ending and not self._told_of_checkpoints:
             self._told_of_checkpoints = True
             self.live.note(
@@ -427,16 +433,15 @@ class Loop:
             if not self.ending and all(t.value is None for t in self.trials.values()):
                 self.ending = f"no trial reports {self.plan.metric!r}, the others would not either"
                 self.live.note(f"{self.ending}: the sweep ends")
-                self._end_programs()
         else:
             self._end(trial, DONE)
 
     def _failed(self, trial: Trial, reply: Reply) -> None:
         error = words.readable(reply.error if not reply.hint else f"{reply.error}\n  next step: {reply.hint}")
         if trial.failures < self.search.max_failures:
-            self._again(trial, error, reply.details, failures=1)
+            self._again(trial, error, words.readable(reply.details), failures=1)
         else:
-            self._end(trial, FAILED, error=error, details=reply.details)
+            self._end(trial, FAILED, error=error, details=words.readable(reply.details))
 
     def _lost(self, trial: Trial, lost: Lost) -> None:
         """A process that went away: with its machine it is no failure, but neither for ever."""
@@ -455,6 +460,7 @@ class Loop:
         self.live.note(f"trial {trial.number}: {error.splitlines()[0]}; it is started again{count}")
 
     def _end(self, trial: Trial, state: str, *, error: str = "", details: str = "", why: str = "") -> None:
+        self._moves.pop(trial.number, None)
         last = {key: value for key, value in trial.metrics.items() if words.number(value) is not None}
         more = {key: value for key, value in (("error", error), ("details", details), ("why", why)) if value}
         self._write("end", trial.number, state=state, seconds=round(trial.seconds, 3), metrics=last, **more)
@@ -476,7 +482,7 @@ class Loop:
 
     def _known(self, point: int) -> Known:
         trials = self._of_point[point]
-        values = [trial.value for trial in trials if trial.value is not None and trial.state != FAILED]
+        values = records.comparable(trials, self.search.sign, self.search.score)
         if not all(trial.finished for trial in trials):
             state = "open"
         elif not values:
@@ -506,9 +512,12 @@ class Loop:
     def _keep(self, trial: Trial, saved: str) -> None:
         """A checkpoint was written; where others may go on from it, it is kept and noted."""
         if saved and self.plan.population:
+            target = self.plan.target
+            at = target.step_of(saved) if self.plan.time == target.step_name else None
+            step = trial.step if at is None else at
             saved = self._handed_over(trial, saved)
-            self._saved[trial.number] = (saved, trial.step)
-            self._write("save", trial.number, saved=saved, step=trial.step)
+            self._saved[trial.number] = (saved, step)
+            self._write("save", trial.number, saved=saved, step=step)
         self._save_settled(trial.number)
 
     def _save_settled(self, number: int) -> None:
@@ -526,6 +535,7 @@ class Loop:
         del self._moves[trial.number]
         saved, step = self._saved.get(move.source, ("", 0.0))
         if not saved:
+            self.scheduler.stayed(trial.number, trial.params)
             return
         self._donors[trial.number] = saved
         self._write(

@@ -6,7 +6,7 @@ import json
 import math
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +34,7 @@ class Result:
     :param metric: what counted
     :param mode: max or min
     :param seconds: it took, over all sessions
-    :param fixed: what a function was given besides
+    :param fixed: what a function was given besides; None for what is no function
     :param importance: share of each parameter in how scores differ; empty where that cannot be told
     """
 
@@ -46,7 +46,7 @@ class Result:
     seconds: float
     importance: dict[str, float]
     view: SweepView
-    fixed: dict[str, Any] = field(default_factory=dict)
+    fixed: dict[str, Any] | None = None
 
     @property
     def best(self) -> Trial | None:
@@ -55,8 +55,8 @@ class Result:
 
     @property
     def best_config(self) -> dict[str, Any]:
-        """The best point, by dotted key; of a function, with what did not vary."""
-        return {**self.fixed, **self._required().params}
+        """The best point: by dotted key, or, of a function, as it was given to it."""
+        return self._config(self._required())
 
     @property
     def best_value(self) -> float:
@@ -78,7 +78,7 @@ class Result:
         known = [t for t in self.trials if isinstance(t.metrics.get(metric or self.metric), int | float)]
         if not known:
             raise RayfishError(f"no trial reported {metric!r}", f"they were judged by {self.metric!r}")
-        return dict(max(known, key=lambda t: sign * t.metrics[metric or self.metric]).params)
+        return self._config(max(known, key=lambda t: sign * t.metrics[metric or self.metric]))
 
     def rows(self) -> Iterator[dict[str, Any]]:
         """One flat dictionary per trial, for a data frame: `pandas.DataFrame(result.rows())`."""
@@ -93,6 +93,11 @@ class Result:
                 "error": trial.error,
                 "folder": str(self.folder / "trials" / trial.name),
             }
+
+    def _config(self, trial: Trial) -> dict[str, Any]:
+        if self.fixed is None:
+            return dict(trial.params)
+        return configuration(self.fixed, Task(trial.number, trial.name, trial.params, self.folder))
 
     def _required(self) -> Trial:
         if self.best is None:
@@ -132,6 +137,8 @@ def _best_file(plan: Plan, view: SweepView, best: Trial) -> str:
     point = view.best_point()
     score = point.value if point is not None else best.value
     which = f"trial {best.number} of {shown(view.folder)}"
+    if view.search.repeat > 1:
+        which = f"mean of {view.search.repeat} seeds of a point, the best of them {which}"
     head = f"# Best of {len(view.trials)} trials: {view.metric} {score:.6g}, {which}\n"
     if isinstance(plan.target, ExperimentTarget):
         experiment: Experiment = plan.target.payload(best.params, None)

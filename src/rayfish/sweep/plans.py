@@ -22,13 +22,16 @@ from rayfish.sweep.directory import SweepDirectory, find_sweep
 from rayfish.sweep.experiment import METRIC, ExperimentTarget, word
 from rayfish.sweep.function import SCORE, FunctionTarget
 from rayfish.sweep.plan import Plan
-from rayfish.sweep.records import FAILED, fold, read_events
+from rayfish.sweep.program.settings import REPORTS
+from rayfish.sweep.records import Trial, comparable, fold, read_events
+from rayfish.sweep.schedulers import MAX_T
 from rayfish.sweep.settings import Search
 from rayfish.sweep.space import Parameter, Space, from_words, is_parameter, mistyped, ordered, parameters_in
 
 _T = TypeVar("_T")
 _TARGET = "target.pkl"
 _BEST_OF_A_SWEEP = 3
+_IN_STEPS = {"max_t", "grace_period", "perturbation_interval", "burn_in_period", "min_time_slice"}
 _USERS_OWN = ("env_config", "custom_model_config", "simulation")
 _MOST_CHECKED = 12
 
@@ -86,7 +89,11 @@ def of_experiment(
         root=str(base.get("runtime.local_dir") or "runs"),
         paths=base.paths,
         start=starting_points(how.start_from, found),
-        notes=[note for note in base.notes if "`rayfish tune`" not in note] + left_out,
+        notes=[
+            *(note for note in base.notes if "`rayfish tune`" not in note),
+            *left_out,
+            *_horizon_note(how, names.ITERATION),
+        ],
     )
 
 
@@ -127,7 +134,7 @@ def of_function(
     _require_space(found, 'rayfish.tune(function, {"x": "uniform(-1,1)"})', left_out)
     how = settings.read(search or {}, where)
     _travels(function)
-    label = getattr(function, "__name__", type(function).__name__)
+    label = getattr(function, "__name__", type(function).__name__).strip("<>")
     target = FunctionTarget(function, fixed, resources_of(how.resources), how.metric or SCORE)
     return Plan(
         kind="function",
@@ -142,7 +149,7 @@ def of_function(
         root=root,
         paths=tuple(paths),
         start=starting_points(how.start_from, found),
-        notes=left_out,
+        notes=[*left_out, *_horizon_note(how, target.step_name)],
     )
 
 
@@ -162,7 +169,7 @@ def of_program(
     """
     from rayfish.sweep.program import Program
 
-    how = settings.read(search or {}, where)
+    how, notes = _counted_in_reports(settings.read(search or {}, where))
     problems = []
     if how.metric is None:
         what = "is not set, and a program has no metric of its own"
@@ -189,6 +196,7 @@ def of_program(
         seed=how.seed or 0,
         root=root,
         start=starting_points(how.start_from, space),
+        notes=[*notes, *_horizon_note(how, "reports" if notes else target.step_name)],
     )
 
 
@@ -254,7 +262,7 @@ def keep_target(plan: Plan, folder: SweepDirectory) -> None:
 def starting_points(wanted: Sequence[Any], space: Space) -> list[Mapping[str, Any]]:
     """Points to try first: given key by key, or the best of earlier sweeps and runs."""
     points: list[Mapping[str, Any]] = []
-    for entry in wanted:
+    for entry in sorted(wanted, key=lambda entry: not isinstance(entry, Mapping)):  # given ones first
         if isinstance(entry, Mapping):
             flat = dict(tree.leaves(dict(entry)))
             unknown = [key for key in flat if key not in space.keys]
@@ -280,10 +288,11 @@ def _points_of(text: str, space: Space) -> list[Mapping[str, Any]]:
     search = folder.data["search"]
     sign = -1.0 if search.get("mode") == "min" else 1.0
     trials = fold(read_events(folder.table_file), sign=sign, score=search.get("score", "last")).values()
-    scores: dict[int, list[float]] = {}
+    grouped: dict[int, list[Trial]] = {}
     for trial in trials:
-        if trial.value is not None and trial.state != FAILED:
-            scores.setdefault(trial.point, []).append(trial.value)
+        grouped.setdefault(trial.point, []).append(trial)
+    compared = {n: comparable(of_it, sign, search.get("score", "last")) for n, of_it in grouped.items()}
+    scores = {point: values for point, values in compared.items() if values}
     params = {trial.point: trial.params for trial in trials}
     ranked = sorted(scores, key=lambda point: -sign * sum(scores[point]) / len(scores[point]))
     best = [{key: params[point][key] for key in space.keys if key in params[point]} for point in ranked]
@@ -325,6 +334,24 @@ def _with_horizon(search: Search, base: Experiment) -> Search:
     if not asks or condition is None or not isinstance(end, int | float) or end == defaults()[key]:
         return search
     return replace(search, scheduler_config={"max_t": int(end), **search.scheduler_config})
+
+
+def _counted_in_reports(search: Search) -> tuple[Search, list[str]]:
+    """Nobody knows how far a program counts: without a word on that, schedulers count its reports."""
+    judged = search.scheduler not in ("none", "pruner") or search.method == "bohb"
+    if not judged or search.time or _IN_STEPS & set(search.scheduler_config):
+        return search, []
+    name = search.scheduler if search.scheduler != "none" else search.method
+    said = "to count the program's own steps, set search.scheduler_config.max_t or search.time=step"
+    return replace(search, time=REPORTS), [f"{name} counts the program's reports; {said}"]
+
+
+def _horizon_note(search: Search, counted: str) -> list[str]:
+    """HyperBand needs to know how long a trial may become; a longer one is cut there."""
+    if (search.scheduler != "hyperband" and search.method != "bohb") or "max_t" in search.scheduler_config:
+        return []
+    counted = search.time or counted
+    return [f"HyperBand lets trials run to {MAX_T} ({counted}) at most: search.scheduler_config.max_t"]
 
 
 def _run_named(text: str) -> Path:
@@ -404,8 +431,10 @@ def _check_keys(base: Experiment, space: Space) -> None:
                 parameter.key, f"there is no section {section!r} to search", hint
             )
             continue
+        if parameter.kind == "sample_from":
+            continue  # what it gives is known with a point
         samples = parameter.values[:_MOST_CHECKED] if parameter.is_list else parameter.bounds
-        for value in samples if parameter.kind != "sample_from" else ():
+        for value in samples:
             tried = base.with_overrides([word(parameter.key, parameter.rounded(value))])
             for problem in key_problems(tried):
                 if problem.key == parameter.key or problem.key.startswith(f"{parameter.key}."):

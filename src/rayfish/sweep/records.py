@@ -18,7 +18,7 @@ import json
 import math
 import os
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -49,6 +49,7 @@ class Trial:
     :param attempt: how often it was started
     :param error: why it failed, the first line; `details` has the rest
     :param why: why it ended early
+    :param unearned: it has moved and not reported since: its score is that of the point before
     :param moves: (step it went on from, the trial it was copied from, the point before)
     """
 
@@ -70,6 +71,7 @@ class Trial:
     why: str = ""
     started: float | None = None
     ended: float | None = None
+    unearned: bool = False
     moves: list[tuple[float, int, dict[str, Any]]] = field(default_factory=list)
 
     @property
@@ -95,7 +97,8 @@ class Table:
         if trial is not None:
             line["trial"] = trial
         line |= fields
-        os.write(self._file, (json.dumps(line, default=plain, ensure_ascii=False) + "\n").encode())
+        text = json.dumps(line, default=plain, ensure_ascii=False)
+        os.write(self._file, f"{text}\n".encode("utf-8", "backslashreplace"))  # names of files may be odd
         now = time.monotonic()
         if now - self._synced > (SYNC_SOON_S if event in ("end", "stop") else SYNC_EVERY_S):
             os.fsync(self._file)
@@ -153,7 +156,7 @@ def apply(
         trial.seconds = event.get("seconds", trial.seconds)
     elif kind == "move":
         trial.moves.append((event["step"], event["source"], trial.params))
-        trial.params, trial.step = dict(event["params"]), event["step"]
+        trial.params, trial.step, trial.unearned = dict(event["params"]), event["step"], True
     elif kind == "lost":
         trial.state = PENDING
         trial.failures += int(event.get("failures", 0))
@@ -164,10 +167,26 @@ def apply(
         trial.error, trial.details = event.get("error", ""), event.get("details", "")
         trial.why = event.get("why", "")
         trial.metrics = dict(event.get("metrics") or trial.metrics)
+        if trial.unearned and trial.moves:  # it went on as another one, and had nothing more to say
+            _, _, trial.params = trial.moves.pop()
+            trial.step = trial.curve[-1][0] if trial.curve else 0.0
+
+
+def comparable(trials: Sequence[Trial], sign: float, score: str) -> list[float]:
+    """The scores of a point's repetitions; where some were stopped early, all at the last step they share."""
+    good = [t for t in trials if t.state != FAILED and t.value is not None and math.isfinite(t.value)]
+    if len(good) < 2 or not any(trial.state == STOPPED for trial in good):
+        return [float(trial.value) for trial in good if trial.value is not None]
+    shared = min(trial.curve[-1][0] for trial in good)
+    found = []
+    for trial in good:
+        values = [value for step, value in trial.curve if step <= shared] or [trial.curve[0][1]]
+        found.append(max(values, key=lambda v: sign * v) if score == "best" else values[-1])
+    return found
 
 
 def _reported(trial: Trial, event: Mapping[str, Any], sign: float, score: str) -> None:
-    trial.step = event.get("step", trial.step)
+    trial.step, trial.unearned = event.get("step", trial.step), False
     trial.seconds = event.get("seconds", trial.seconds)
     value = event.get("value")
     if event.get("diverged") and score == "last":

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from rayfish.errors import ConfigError, Problem, did_you_mean
+from rayfish.errors import ConfigError, Problem, RayfishError, did_you_mean
 
 KINDS = {
     "grid": "each of the values",
@@ -108,7 +108,7 @@ class Parameter:
         if self.is_list:
             return self.values[int(rng.integers(len(self.values)))]
         if self.kind == "sample_from":
-            return _call(self.values[0], params)
+            return _called(self.key, self.values[0], params)
         if self.kind == "normal":
             return float(rng.normal(*self.values))
         low, high = self.bounds
@@ -323,8 +323,9 @@ def ordered(parameters: Sequence[Parameter], problems: Sequence[Problem] = ()) -
                 Problem(waiting[0].key, f"the conditions of {names} go round in a circle", "break it")
             )
             break
-        done.append(ready[0])
-        waiting.remove(ready[0])
+        chosen = min(ready, key=lambda p: p.kind == "sample_from")  # they may ask for any of the others
+        done.append(chosen)
+        waiting.remove(chosen)
     grid = math.prod(len(p.values) for p in done if p.kind == "grid")
     if grid > _MOST_GRID_POINTS:
         problems.append(
@@ -490,15 +491,22 @@ def _from_tune(domain: Any) -> tuple[str, list[Any]]:
     return kind, [domain.lower, domain.upper, *([step] if step is not None else [])]
 
 
-def _call(function: Any, params: Mapping[str, Any]) -> Any:
-    """`sample_from`: a function of the parameters chosen before it, given as one dictionary or not at all."""
+def _called(key: str, function: Any, params: Mapping[str, Any]) -> Any:
+    """`sample_from`: a function of the other parameters, given as one dictionary or not at all."""
     if isinstance(function, str):
         from rayfish.experiment.imports import load_object
 
         function = load_object(function)
     import inspect
 
-    return function(_Chosen(params)) if inspect.signature(function).parameters else function()
+    try:
+        return function(_Chosen(params)) if inspect.signature(function).parameters else function()
+    except Exception as error:
+        name = getattr(function, "__name__", function)
+        raise RayfishError(
+            f"{key}: sample_from({name}) failed with {type(error).__name__}: {error}",
+            f"it is given {', '.join(params) or 'nothing: no other parameter varies'}",
+        ) from error
 
 
 class _Chosen(dict[str, Any]):

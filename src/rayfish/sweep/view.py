@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from rayfish.metrics import text
-from rayfish.metrics.stats import bootstrap_ci
-from rayfish.sweep.records import DONE, FAILED, FINISHED, PAUSED, PENDING, RUNNING, STOPPED, Trial
+from rayfish.metrics.stats import mean_ci
+from rayfish.sweep.records import DONE, FAILED, FINISHED, PAUSED, PENDING, RUNNING, STOPPED, Trial, comparable
 from rayfish.sweep.settings import Search
 from rayfish.sweep.space import Space
 
@@ -117,7 +117,7 @@ class SweepView:
         grouped: dict[int, list[Trial]] = {}
         for trial in list(self.trials.values()):
             grouped.setdefault(trial.point, []).append(trial)
-        found = [_point(number, trials) for number, trials in grouped.items()]
+        found = [self._point(number, trials) for number, trials in grouped.items()]
         return sorted(found, key=self._rank)
 
     def best(self) -> Trial | None:
@@ -151,23 +151,22 @@ class SweepView:
         work = max(0.0, usual * ahead - done) / max(1, min(self.slots, ahead))
         return work if left is None else min(left, work)
 
+    def _point(self, number: int, trials: list[Trial]) -> Point:
+        values = tuple(comparable(trials, self.search.sign, self.search.score))
+        mean, low, high = _interval(values) if values else (None, None, None)
+        states = {trial.state for trial in trials}
+        # The most lively one of its repetitions names the point's state; it has failed when all have.
+        state = next(state for state in STATES if state in states)
+        return Point(number, trials[-1].params, trials, mean, low, high, state)
+
     def _rank(self, point: Point) -> tuple[int, float, int]:
         group = 0 if point.scored and point.state != FAILED else 2 if point.state == FAILED else 1
         return group, 0.0 if group else -self.search.sign * _number(point.value), point.number
 
 
-def _point(number: int, trials: list[Trial]) -> Point:
-    values = tuple(float(_number(t.value)) for t in trials if t.state != FAILED and _finite(t.value))
-    mean, low, high = _interval(values) if values else (None, None, None)
-    states = {trial.state for trial in trials}
-    # The most lively one of its repetitions names the point's state; it has failed when all have.
-    state = next(state for state in STATES if state in states)
-    return Point(number, trials[-1].params, trials, mean, low, high, state)
-
-
 @lru_cache(maxsize=8192)
 def _interval(values: tuple[float, ...]) -> tuple[float, float, float]:
-    return bootstrap_ci(values) if len(values) > 1 else (values[0], values[0], values[0])
+    return mean_ci(values)
 
 
 def _finite(value: float | None) -> bool:

@@ -7,8 +7,10 @@ trial never runs past the report at which it was stopped.
 from __future__ import annotations
 
 import json
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -114,18 +116,24 @@ class Work(ABC):
         self.end(STOPPED, f"failed: {error}")
 
 
-def unheard(file: Path, heard: tuple[str, float], most: float) -> list[Mapping[str, Any]]:
+def unheard(file: Path, heard: tuple[str, float], counter: str, most: float) -> list[Mapping[str, Any]]:
     """The lines of a trial's metrics.jsonl beyond what the sweep has heard, up to where it goes on.
 
-    :param most: how many lines count: later ones will be reported again
+    :param counter: the number in each line that counts reports
+    :param most: up to which of them: later ones will be reported again
     """
-    if not file.is_file():
-        return []
     name, known = heard
-    lines = [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()]
-    return [
-        line for line in lines[: int(most)] if isinstance(line.get(name), int | float) and line[name] > known
-    ]
+    lines = [line for line in lines_of(file) if line.get(counter, math.inf) <= most]
+    return [line for line in lines if isinstance(line.get(name), int | float) and line[name] > known]
+
+
+def lines_of(file: Path) -> list[dict[str, Any]]:
+    """The lines of a trial's metrics.jsonl; one that a crash tore is passed over."""
+    found = []
+    for line in file.read_text(encoding="utf-8").splitlines() if file.is_file() else ():
+        with suppress(ValueError):
+            found.append(json.loads(line))
+    return found
 
 
 class Target(ABC):
@@ -136,6 +144,10 @@ class Target(ABC):
 
     can_resume: bool = True
     """Whether a trial that was ended early can go on later from what it saved."""
+
+    def step_of(self, saved: str) -> float | None:
+        """Which step, by `step_name`, a checkpoint is of; None where it is of the last report."""
+        return None
 
     @abstractmethod
     def begin(self, task: Task) -> Work:

@@ -95,7 +95,7 @@ class Program(Target):
     @property
     def title(self) -> str:
         """What is tuned, in one line."""
-        return shlex.join(self.settings.command)
+        return " ".join(shlex.quote(w) if not w or " " in w else w for w in self.settings.command)
 
     def command_line(self, params: Mapping[str, Any]) -> str:
         """The command at a point, to run it by hand in a folder of its own, `best`."""

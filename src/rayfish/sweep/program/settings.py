@@ -73,6 +73,9 @@ METRIC_FIELDS: dict[str, Field] = {
     ),
     "rename": Field("dict", {}, "Other names for metrics: {rollout/ep_rew_mean: score}."),
 }
+REPORTS = "reports"
+"""How many reports there were so far, beside the program's own `step`."""
+
 BUILT_IN = ("trial", "folder", "seed", "name")
 """What a command may name besides parameters."""
 

@@ -16,7 +16,7 @@ from rayfish.errors import RayfishError
 from rayfish.files import atomic_write
 from rayfish.sweep.program.command import filled, names_in, words_of
 from rayfish.sweep.program.process import Process, ended, hint_for, shown
-from rayfish.sweep.program.settings import ProgramSettings
+from rayfish.sweep.program.settings import REPORTS, ProgramSettings
 from rayfish.sweep.program.sources import LOG, RECORD, Metrics, Places, newest
 from rayfish.sweep.work import DONE, Resources, Task, Work
 
@@ -88,7 +88,7 @@ class ProgramWork(Work):
         self._count += 1
         report = self._reports.popleft()
         self._step = report["step"]
-        return report
+        return {**report, REPORTS: self._count}
 
     def save(self) -> str:
         """The newest of the program's own checkpoints that is not being written."""

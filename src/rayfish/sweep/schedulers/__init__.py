@@ -23,7 +23,8 @@ from rayfish.sweep.space import Space
 
 __all__ = ["CONTINUE", "PAUSE", "STOP", "Move", "Orders", "Scheduler", "open_scheduler"]
 
-MAX_T, KEPT, GRACE, INTERVAL = 100, 3, 10, 10
+MAX_T, KEPT, GRACE, INTERVAL, FIRST = 100, 3, 10, 10, 5
+_NO_END = 10**12
 _WHERE = "search.scheduler_config"
 _OURS = (
     "self",
@@ -105,8 +106,8 @@ def _asha(asked: _Asked) -> Scheduler:
     from rayfish.sweep.schedulers.tune_scheduler import TuneScheduler
 
     asked.check("ASHA", AsyncHyperBandScheduler)
-    max_t = asked.config.get("max_t", MAX_T)
-    grace = _grace(max_t) if isinstance(max_t, int | float) else 1
+    max_t = asked.config.get("max_t", _NO_END)  # without, trials run to their own end
+    grace = _grace(max_t) if isinstance(max_t, int | float) and max_t < _NO_END else FIRST
     given = {"max_t": max_t, "reduction_factor": KEPT, "grace_period": grace} | asked.config
     made = asked.make("ASHA", AsyncHyperBandScheduler, given)
 
@@ -115,7 +116,9 @@ def _asha(asked: _Asked) -> Scheduler:
             return f"ran as far as max_t, to {at:g} ({asked.time})"
         return f"not in the best {1 / given['reduction_factor']:.0%} at {at:g} ({asked.time})"
 
-    return TuneScheduler(made, asked.time, asked.metric, name="ASHA", seed=asked.seed, explain=explain)
+    return TuneScheduler(
+        made, asked.time, asked.metric, name="ASHA", seed=asked.seed, explain=explain, longest=given["max_t"]
+    )
 
 
 def _grace(max_t: float) -> float:
@@ -123,7 +126,7 @@ def _grace(max_t: float) -> float:
 
     In its first iterations a policy has not learnt yet: what would be compared is how it was initialised.
     """
-    return max(1, max_t // 10, min(5, max_t // 3))
+    return max(1, max_t // 10, min(FIRST, max_t // 3))
 
 
 def _median(asked: _Asked) -> Scheduler:

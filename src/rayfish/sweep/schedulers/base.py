@@ -48,6 +48,9 @@ class Scheduler:
     why: str = ""
     """The reason for the last STOP, or for the last trials in `Orders.stop`."""
 
+    ran_out: bool = False
+    """Whether the last STOP was for a trial that came as far as any may (`max_t`)."""
+
     eager: bool = False
     """Whether every trial should be added before the first one runs: a population needs all its members."""
 
@@ -86,6 +89,9 @@ class Scheduler:
 
     def paused(self, number: int) -> None:
         """A trial was paused; it has a checkpoint."""
+
+    def stayed(self, number: int, params: Mapping[str, Any]) -> None:
+        """A `Move` was not made: there is nothing to go on from, the trial keeps its point."""
 
     def lost(self, number: int) -> None:
         """A trial that ran waits again, and will go on from an earlier state."""

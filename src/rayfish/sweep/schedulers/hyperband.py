@@ -62,9 +62,13 @@ class HyperBand(TuneScheduler):
     def _reason(self, trial: StandInTrial) -> str:
         at = float(trial.last_result.get(self.time, self._at))
         bracket, _ = self.tune._trial_info[trial]
-        if at >= bracket._cumul_r:
+        if self._ran_out(trial):
             return f"ran as far as its bracket goes, to {at:g} ({self.time})"
         return f"not among the best {bracket._n} of its bracket at {at:g} ({self.time})"
+
+    def _ran_out(self, trial: StandInTrial) -> bool:
+        bracket, _ = self.tune._trial_info[trial]
+        return float(trial.last_result.get(self.time, self._at)) >= bracket._cumul_r
 
     def _choose(self, waiting: Sequence[int], more: bool) -> int | None:
         chosen = self._ready(waiting)

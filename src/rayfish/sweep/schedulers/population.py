@@ -56,6 +56,11 @@ class Population(TuneScheduler):
             self.tune.moved(trial, source, config)
         trial.config, trial.status = config, PAUSED
 
+    def stayed(self, number: int, params: Mapping[str, Any]) -> None:
+        """It has the parameters that it had."""
+        trial = self._controller.trials[number]
+        trial.config = trial.config | self._encoded(params)
+
     def _exploited(self, trial: StandInTrial, source: StandInTrial) -> None:
         values = self._decoded(trial.config)
         chosen = {p.key: values[p.key] for p in self._space if p.kind != "sample_from" and p.key in values}

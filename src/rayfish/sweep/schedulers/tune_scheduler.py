@@ -6,6 +6,7 @@ the schedulers touch, and nothing else: what they do to them comes out as answer
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
@@ -97,6 +98,7 @@ class TuneScheduler(Scheduler):
     :param name: how it is called in a reason
     :param seed: its random numbers are set from it and the trial's number and time, and are nobody else's
     :param explain: gives the reason for a STOP at a time
+    :param longest: how far any trial may come
     """
 
     def __init__(
@@ -108,6 +110,7 @@ class TuneScheduler(Scheduler):
         name: str,
         seed: int = 0,
         explain: Callable[[float], str] | None = None,
+        longest: float = math.inf,
     ) -> None:
         super().__init__(time, metric)
         self.tune = made
@@ -116,6 +119,7 @@ class TuneScheduler(Scheduler):
         self._explain = explain or (lambda at: f"worse than the others at {at:g}")
         self._controller = StandInController(self._stop_waiting, lambda: self._orders)
         self._at = 0.0
+        self._longest = longest
 
     def add(self, number: int, params: Mapping[str, Any], *, point: int | None = None) -> None:
         """A trial, pending."""
@@ -139,7 +143,7 @@ class TuneScheduler(Scheduler):
         trial.last_result = result
         self._reported(number, result)
         if answer == "STOP":
-            self.why = f"{self.name}: {self._reason(trial)}"
+            self.why, self.ran_out = f"{self.name}: {self._reason(trial)}", self._ran_out(trial)
             self._finish(trial, TERMINATED)
             return STOP
         if answer in ("PAUSE", "NOOP"):
@@ -196,6 +200,9 @@ class TuneScheduler(Scheduler):
 
     def _reason(self, trial: StandInTrial) -> str:
         return self._explain(float(trial.last_result.get(self.time, self._at)))
+
+    def _ran_out(self, trial: StandInTrial) -> bool:
+        return self._at >= self._longest
 
     def _reported(self, number: int, result: Mapping[str, Any]) -> None:
         """After Tune's scheduler has seen a result."""
