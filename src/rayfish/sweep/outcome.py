@@ -96,8 +96,8 @@ class Result:
 
     def _config(self, trial: Trial) -> dict[str, Any]:
         if self.fixed is None:
-            return dict(trial.params)
-        return configuration(self.fixed, Task(trial.number, trial.name, trial.params, self.folder))
+            return dict(trial.earned_with)
+        return configuration(self.fixed, Task(trial.number, trial.name, trial.earned_with, self.folder))
 
     def _required(self) -> Trial:
         if self.best is None:
@@ -134,15 +134,15 @@ def _best(view: SweepView) -> Trial | None:
 
 def _best_file(plan: Plan, view: SweepView, best: Trial) -> str:
     """The best point as something to run: an experiment file, or the parameters."""
-    point = view.best_point()
+    point, params = view.best_point(), best.earned_with
     score = point.value if point is not None else best.value
     which = f"trial {best.number} of {shown(view.folder)}"
     if view.search.repeat > 1:
         which = f"mean of {view.search.repeat} seeds of a point, the best of them {which}"
     head = f"# Best of {len(view.trials)} trials: {view.metric} {score:.6g}, {which}\n"
     if isinstance(plan.target, ExperimentTarget):
-        experiment: Experiment = plan.target.payload(best.params, None)
-        origins = {**experiment.origins, **dict.fromkeys(best.params, f"tune, trial {best.number}")}
+        experiment: Experiment = plan.target.payload(params, None)
+        origins = {**experiment.origins, **dict.fromkeys(params, f"tune, trial {best.number}")}
         runtime = {**experiment.section("runtime"), "name": f"{plan.name}-best"}
         config = {**experiment.config, "runtime": runtime}
         given = plan.source.get("env")
@@ -150,10 +150,10 @@ def _best_file(plan: Plan, view: SweepView, best: Trial) -> str:
             head += f"# The environment {given} was given from Python: rayfish.train(FILE, env=...)\n"
             config["environment"] = {**config["environment"], "env": given}
         return head + replace(experiment, config=config, origins=origins).to_yaml()
-    task = Task(best.number, best.name, best.params, view.folder)
+    task = Task(best.number, best.name, params, view.folder)
     values = configuration({}, task)
     if plan.kind == "program":
-        return head + dump({"params": values, "command": plan.target.command_line(best.params)})  # type: ignore[attr-defined]
+        return head + dump({"params": values, "command": plan.target.command_line(params)})  # type: ignore[attr-defined]
     return head + dump(json.loads(json.dumps(values, default=str)))
 
 

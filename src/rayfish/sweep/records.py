@@ -79,6 +79,11 @@ class Trial:
         """Whether nothing more will happen to it."""
         return self.state in FINISHED
 
+    @property
+    def earned_with(self) -> dict[str, Any]:
+        """The point that its score is of."""
+        return self.moves[-1][2] if self.unearned and self.moves else self.params
+
 
 class Table:
     """`trials.jsonl`, open for appending."""
@@ -168,7 +173,8 @@ def apply(
         trial.why = event.get("why", "")
         trial.metrics = dict(event.get("metrics") or trial.metrics)
         if trial.unearned and trial.moves:  # it went on as another one, and had nothing more to say
-            _, _, trial.params = trial.moves.pop()
+            trial.params = trial.earned_with
+            trial.moves.pop()
             trial.step = trial.curve[-1][0] if trial.curve else 0.0
 
 

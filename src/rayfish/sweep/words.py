@@ -29,7 +29,7 @@ def point(params: Mapping[str, Any]) -> str:
 def doubt(metric: str, metrics: Mapping[str, Any]) -> str:
     """What a report without the metric looks like, where another one might have been meant; else ""."""
     close = did_you_mean(metric, [str(key) for key in metrics])
-    if not close:
+    if not close or metric == METRIC:  # which comes with the first episode that ends
         return ""
     meant = f"if that was meant, stop and set search.metric={close[0]}"
     return f"reports no {metric!r} so far, but {close[0]!r}: {meant}"
