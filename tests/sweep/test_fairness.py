@@ -34,7 +34,7 @@ def counting(config):
     step = int((kept / "step").read_text()) if kept else 0
     while step < config["steps"]:
         step += 1
-        time.sleep(0.05 if config["x"] > 0.5 else 0.15)
+        time.sleep(0.1)
         folder = None
         if step % config["every"] == 0:
             folder = pathlib.Path(tempfile.mkdtemp())
@@ -42,7 +42,7 @@ def counting(config):
         sweep.report(score=config["x"] * 100 + step, checkpoint=folder)
 
 
-@pytest.mark.parametrize(("steps", "every", "synch"), [(9, 1, True), (9, 1, False), (14, 5, False)])
+@pytest.mark.parametrize(("steps", "every", "synch"), [(9, 1, True), (18, 1, False), (18, 5, False)])
 def test_in_a_population_each_score_was_earned_with_the_parameters_beside_it(tune, steps, every, synch):
     result = tune(
         counting,
@@ -130,6 +130,26 @@ def test_repetitions_are_compared_at_a_step_that_all_have_reached():
     assert comparable([early, repetition(FAILED, [(1, 5.0)])], 1.0, "last") == [2.0]
     falling = repetition(DONE, [(1, 5.0), (3, 4.0), (9, 8.0)])
     assert comparable([early, falling], 1.0, "best") == [2.0, 5.0]
+
+
+def test_a_point_of_which_one_repetition_was_stopped_is_shown_as_stopped(tune):
+    def train(config):
+        for step in range(1, 10):
+            yield step * config["x"] * (1 + config["seed"])
+
+    result = tune(
+        train,
+        {"x": "grid(2,1)"},
+        repeat=2,
+        scheduler="asha",
+        max_concurrent=1,
+        scheduler_config={"max_t": 9, "grace_period": 3},
+    )
+    points = {point.number: point for point in result.view.points()}
+    states = {number: {trial.state for trial in point.trials} for number, point in points.items()}
+    assert STOPPED in states[2]
+    assert points[2].state == STOPPED
+    assert points[2].value == pytest.approx(sum(3 * (1 + t.seed) for t in points[2].trials) / 2)
 
 
 def test_the_interval_of_a_few_seeds_is_students():

@@ -138,6 +138,8 @@ def _pictures(view: SweepView) -> tuple[dict[str, Any], list[str]]:
         data["points"] = page_data.point_rows(view)
         charts["repeats"] = page_charts.repeats(len(data["points"]), score)
         what = "The mean of each point with its 95 % interval, and each repetition; best first."
+        if any(trial.state == STOPPED for trial in view.trials.values()):
+            what += " Where one was stopped early, the mean is of the last step that all have reached."
         sections.append(_card("Repetitions", what, _place("repeats")))
     if axes:
         for index, axis in enumerate(axes):

@@ -155,8 +155,10 @@ class SweepView:
         values = tuple(comparable(trials, self.search.sign, self.search.score))
         mean, low, high = _interval(values) if values else (None, None, None)
         states = {trial.state for trial in trials}
-        # The most lively one of its repetitions names the point's state; it has failed when all have.
+        # The most lively one of its repetitions names the point's state; it has failed when all have, and
+        # was stopped early where one was: its score is of the step that all of them have reached.
         state = next(state for state in STATES if state in states)
+        state = STOPPED if state == DONE and STOPPED in states else state
         return Point(number, trials[-1].params, trials, mean, low, high, state)
 
     def _rank(self, point: Point) -> tuple[int, float, int]:
