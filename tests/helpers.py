@@ -32,6 +32,18 @@ def rayfish(
     return done
 
 
+def start_tune(cwd: Path, *words: str, **env: str) -> subprocess.Popen:
+    """Starts a sweep as a user would, to be killed or waited for."""
+    return subprocess.Popen(
+        [RAYFISH, "tune", *words, "--plain"],
+        cwd=cwd,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        env={**os.environ, "TERM": "dumb", "COLUMNS": "120", **env},
+    )
+
+
 def only_run(root: Path) -> Path:
     """The one run folder below `root`/runs."""
     (found,) = [path.parent for path in (root / "runs").glob("*/*/run.json")]

@@ -10,7 +10,7 @@ import time
 import pytest
 
 from rayfish.sweep.records import DONE, fold, read_events
-from tests.helpers import RAYFISH
+from tests.helpers import start_tune
 
 pytestmark = [pytest.mark.slow, pytest.mark.alone]
 
@@ -69,17 +69,6 @@ def cluster(tmp_path):
     process.wait(30)
 
 
-def start(tmp_path, *words):
-    return subprocess.Popen(
-        [RAYFISH, "tune", *words, "--plain"],
-        cwd=tmp_path,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        env={**os.environ, "RAY_AUTH_MODE": "disabled", "TERM": "dumb", "COLUMNS": "150"},
-    )
-
-
 def events_of(tmp_path):
     tables = list((tmp_path / "runs").glob("*/*/trials.jsonl"))
     return list(read_events(tables[0])) if tables else []
@@ -97,7 +86,7 @@ def test_a_sweep_survives_the_death_of_a_node_and_then_of_its_driver(cluster, tm
     address, kill_second_node = cluster
     (tmp_path / "mine.py").write_text(FUNCTION)
     words = ("--on", address, "--function", "mine.py:train", "x=uniform(0,1)", "search.num_samples=10")
-    process = start(tmp_path, *words)
+    process = start_tune(tmp_path, *words, RAY_AUTH_MODE="disabled")
     wait_for(tmp_path, "end", 2, process)
     wait_for(tmp_path, "report", 20, process)
     kill_second_node()
@@ -106,7 +95,7 @@ def test_a_sweep_survives_the_death_of_a_node_and_then_of_its_driver(cluster, tm
     os.kill(process.pid, signal.SIGKILL)
     process.wait()
     before = events_of(tmp_path)
-    done = start(tmp_path, "--on", address, "--resume", "last")
+    done = start_tune(tmp_path, "--on", address, "--resume", "last", RAY_AUTH_MODE="disabled")
     out, _ = done.communicate(timeout=240)
     assert done.returncode == 0, out
     trials = fold(events_of(tmp_path))

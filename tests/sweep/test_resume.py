@@ -14,7 +14,7 @@ import pytest
 from rayfish.errors import RayfishError
 from rayfish.sweep.directory import SweepDirectory, find_sweep
 from rayfish.sweep.records import DONE, fold, read_events
-from tests.helpers import RAYFISH, rayfish
+from tests.helpers import rayfish, start_tune
 
 SLOW_FUNCTION = """
 import pathlib, time
@@ -34,17 +34,6 @@ def train(config):
         (here / "step.txt").write_text(str(step))
         sweep.report({"score": -(config["x"] - 0.3) ** 2 + 0.001 * step, "reached": step}, checkpoint=here)
 """
-
-
-def start(cwd: Path, *words: str) -> subprocess.Popen:
-    return subprocess.Popen(
-        [RAYFISH, "tune", *words, "--plain"],
-        cwd=cwd,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        env={**os.environ, "TERM": "dumb", "COLUMNS": "120"},
-    )
 
 
 def events_of(cwd: Path) -> list[dict]:
@@ -77,7 +66,7 @@ def interrupted(tmp_path_factory):
     folder = tmp_path_factory.mktemp("killed")
     (folder / "mine.py").write_text(SLOW_FUNCTION)
     words = ("--function", "mine.py:train", "x=uniform(0,1)", "search.num_samples=12", "search.seed=5")
-    process = start(folder, *words)
+    process = start_tune(folder, *words)
     wait_for(folder, 4, process)
     while not _half_done(events_of(folder)):
         time.sleep(0.02)
@@ -154,7 +143,7 @@ def test_a_sweep_that_is_done_says_so_and_can_be_extended(interrupted):
 
 def test_ctrl_c_saves_what_runs_and_says_how_to_go_on(tmp_path):
     (tmp_path / "mine.py").write_text(SLOW_FUNCTION)
-    process = start(tmp_path, "--function", "mine.py:train", "x=grid(0.1,0.2,0.3,0.4,0.5,0.6)")
+    process = start_tune(tmp_path, "--function", "mine.py:train", "x=grid(0.1,0.2,0.3,0.4,0.5,0.6)")
     wait_for(tmp_path, 3, process, "report")
     process.send_signal(signal.SIGINT)
     out, _ = process.communicate(timeout=60)
@@ -180,7 +169,7 @@ def test_a_sweep_is_found_by_path_name_id_and_last(interrupted, monkeypatch):
 
 def test_two_processes_do_not_resume_the_same_sweep(tmp_path):
     (tmp_path / "mine.py").write_text(SLOW_FUNCTION)
-    process = start(tmp_path, "--function", "mine.py:train", "x=uniform(0,1)", "search.num_samples=40")
+    process = start_tune(tmp_path, "--function", "mine.py:train", "x=uniform(0,1)", "search.num_samples=40")
     wait_for(tmp_path, 1, process)
     second = rayfish("tune", "--resume", "last", cwd=tmp_path, ok=False)
     process.send_signal(signal.SIGINT)
