@@ -64,6 +64,11 @@ def test_in_a_population_each_score_was_earned_with_the_parameters_beside_it(tun
             assert int(pathlib.Path(event["saved"]).name) == event["step"]
 
 
+def test_a_population_that_never_came_to_an_interval_says_so(tune, capsys):
+    tune(counting, {"x": "grid(0.1,0.9)", "steps": 2, "every": 1}, scheduler="pbt")
+    assert "pbt: no trial went on from another one; it decides every 10" in capsys.readouterr().out
+
+
 def test_a_trial_that_moved_and_said_no_more_has_the_point_of_its_score():
     events = [
         {"event": "new", "trial": 1, "name": "a", "params": {"x": 1}, "point": 1},

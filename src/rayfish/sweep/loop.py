@@ -22,7 +22,7 @@ from rayfish.sweep.directory import SweepDirectory
 from rayfish.sweep.live import LiveTable
 from rayfish.sweep.plan import Plan
 from rayfish.sweep.records import DONE, FAILED, PAUSED, PENDING, RUNNING, STOPPED, Trial
-from rayfish.sweep.schedulers import PAUSE, STOP, Move, Scheduler, open_scheduler
+from rayfish.sweep.schedulers import INTERVAL, PAUSE, STOP, Move, Scheduler, open_scheduler
 from rayfish.sweep.searchers import Known, Searcher, open_searcher
 from rayfish.sweep.searchers.base import position
 from rayfish.sweep.view import SweepView
@@ -103,7 +103,7 @@ class Loop:
         self.table.write("resume")
 
     def _make_whole(self) -> None:
-        """Repetitions that a cut table has lost."""
+        """Makes up for repetitions that a cut table has lost."""
         for point in range(1, self.points + 1):
             trials = self._of_point.get(point, [])
             if trials and len(trials) < self.search.repeat:
@@ -146,6 +146,11 @@ class Loop:
                     raise RayfishError(f"{lost}; the sweep stopped with it", hint)
         self._keep_time()
         self.view.over = True
+        if self.plan.population and not self.ending and not any(t.moves for t in self.trials.values()):
+            every = self.search.scheduler_config.get("perturbation_interval", INTERVAL)
+            when = f"it decides every {every} ({self.plan.time})"
+            hint = "train longer, or lower search.scheduler_config.perturbation_interval"
+            self.live.note(f"{self.search.scheduler}: no trial went on from another one; {when}: {hint}")
         self.table.write("stop", why=self.ending or "all trials are done")
         return records.STOPPED if interrupts.requested else DONE
 
