@@ -57,6 +57,11 @@ class Capacity:
                 _place(bundle, left)
         return all(_place(bundle, left) for bundle in resources.bundles)
 
+    def holds(self, held: Sequence[Resources]) -> bool:
+        """Whether all of these fit at the same time."""
+        left = [dict(node.has) for node in self.nodes]
+        return all(_place(bundle, left) for other in held for bundle in other.bundles)
+
     def require(self, resources: Resources, hint: str) -> int:
         """How many trials run at once.
 

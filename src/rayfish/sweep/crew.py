@@ -86,6 +86,7 @@ class Crew:
     def look_again(self) -> int:
         """How many trials the cluster holds at once by now: machines come and go."""
         self.capacity = of_ray(self._ray, self.capacity.where)
+        self._make_room()
         return self.capacity.fitting(self._usual)
 
     @property
@@ -104,12 +105,9 @@ class Crew:
             hand = same[-1]
             self._idle.remove(hand)
         else:
-            held = [h.resources for h in (*self._busy.values(), *self._idle)]
-            while self._idle and not self.capacity.fits_now(resources, held):
-                self._end(self._idle.pop(0))  # it holds what the new one needs
-                held = [h.resources for h in (*self._busy.values(), *self._idle)]
             hand = self._new(resources)
         self._busy[task.number] = hand
+        self._make_room()
         self._asked[hand.actor.begin.remote(task)] = (task.number, "begin")
 
     def ask(self, number: int, what: str, *arguments: Any) -> None:
@@ -135,6 +133,7 @@ class Crew:
         hand = self._busy.pop(number)
         if self._reuse:
             self._idle.append(hand)
+            self._make_room()
         else:
             self._end(hand)
 
@@ -153,6 +152,12 @@ class Crew:
         self._busy.clear()
         self._idle.clear()
         self._asked.clear()
+
+    def _make_room(self) -> None:
+        """Ends idle workers that hold what busy ones need: these may wait for a machine that is gone."""
+        busy = [hand.resources for hand in self._busy.values()]
+        while self._idle and not self.capacity.holds([*busy, *(hand.resources for hand in self._idle)]):
+            self._end(self._idle.pop(0))
 
     def _new(self, resources: Resources) -> _Hand:
         main, *workers = resources.bundles
@@ -179,6 +184,9 @@ class Crew:
     def _answer(self, future: Any) -> Reply | Lost:
         try:
             return self._ray.get(future)
+        except self._ray.exceptions.ActorUnavailableError:
+            # Of a process that ended its machine tells Ray at once, of a machine nobody does.
+            return Lost("its machine does not answer", node=True)
         except self._ray.exceptions.RayError as error:
             text = str(error).partition("Some common causes")[0]
             if _NODE_GONE.search(text):

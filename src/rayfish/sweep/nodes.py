@@ -21,15 +21,23 @@ def require_fit(ray: Any, folder: Path) -> None:
     nodes = [node for node in ray.nodes() if node["Alive"]]
     if len(nodes) < 2:
         return
-    asked = {}
+    asked = []
     for node in nodes:
         there = NodeAffinitySchedulingStrategy(node["NodeID"], soft=False)
         task = ray.remote(_look).options(num_cpus=0, scheduling_strategy=there)
-        asked[str(node["NodeManagerHostname"])] = task.remote(str(folder / "sweep.json"))
-    for host, future in asked.items():
+        asked.append((node, task.remote(str(folder / "sweep.json"))))
+    for node, future in asked:
+        host = node["NodeManagerHostname"]
         try:
             sees, version = ray.get(future, timeout=_PATIENCE_S)
         except Exception as error:
+            if node["NodeID"] not in {other["NodeID"] for other in ray.nodes() if other["Alive"]}:
+                continue  # it had died, and Ray has noticed it only now
+            if isinstance(error, ray.exceptions.GetTimeoutError):
+                raise RayfishError(
+                    f"the machine {host} did not answer within {_PATIENCE_S:g} s",
+                    "see `ray status`; start the sweep again when the machine is up or has left the cluster",
+                ) from None
             last = str(error).strip().splitlines()[-1]
             raise RayfishError(
                 f"the machine {host} cannot run trials: {last}",
