@@ -85,6 +85,7 @@ def test_finished_trials_are_not_run_again(interrupted):
     finished = {e["trial"] for e in before if e["event"] == "end"}
     assert len(finished) >= 4
     assert f"resumed: {len(finished)} trials finished before" in done.stdout
+    assert not [n for n in finished if f"trial {n} done" in done.stdout], done.stdout
     after = events_of(folder)[len(before) :]
     assert not finished & {e["trial"] for e in after if e["event"] == "start"}
     trials = fold(events_of(folder))
@@ -176,6 +177,45 @@ def test_two_processes_do_not_resume_the_same_sweep(tmp_path):
     process.communicate(timeout=60)
     assert second.returncode == 1
     assert f"is running: process {process.pid}" in second.stderr
+
+
+@pytest.mark.parametrize("scheduler", ["none", "asha", "hyperband", "pbt"])
+def test_failed_trials_have_another_try_when_more_failures_are_allowed(tune, tmp_path, scheduler):
+    mended, calls = tmp_path / "mended", tmp_path / "calls"
+
+    def train(config):
+        from rayfish import sweep
+
+        kept = sweep.checkpoint()
+        begun = int((kept / "step").read_text()) if kept else 0
+        with calls.open("a") as file:
+            file.write(f"{config['x']:.4f} from {begun}\n")
+        for step in range(begun + 1, 4):
+            if config["x"] > 0.5 and step == 3 and not mended.exists():
+                raise RuntimeError("the licence server is gone")
+            here = tmp_path / f"state-{config['x']}"
+            here.mkdir(exist_ok=True)
+            (here / "step").write_text(str(step))
+            sweep.report(score=config["x"] * step, checkpoint=here)
+
+    settings = {"num_samples": 6, "seed": 3, "scheduler": scheduler, "method": "random"}
+    first = tune(train, {"x": "uniform(0,1)"}, **settings)
+    failed = {t.number for t in first.trials if t.state == "failed"}
+    assert failed
+    assert len(failed) < 6
+    mended.touch()
+    calls.unlink()
+    same = tune(resume=first.folder)
+    assert {t.number for t in same.trials if t.state == "failed"} == failed
+    assert not calls.exists()
+    again = tune(resume=first.folder, max_failures=1)
+    assert all(t.state in ("done", "stopped") for t in again.trials), [t.error for t in again.trials]
+    assert sorted(calls.read_text().splitlines()) == sorted(
+        f"{t.params['x']:.4f} from 2" for t in again.trials if t.number in failed
+    )
+    calls.unlink()
+    assert [t.value for t in tune(resume=first.folder).trials] == [t.value for t in again.trials]
+    assert not calls.exists()
 
 
 def cut(result, keep) -> None:

@@ -181,6 +181,7 @@ def _session(
     live.note(view.notes[-1])
     if resumed:
         loop.recall()
+        live.recalled()
         unfinished = sum(not trial.finished for trial in view.trials.values())
         where = " from their checkpoints, or anew where there is none" if unfinished else ""
         done = text.counted(len(view.trials) - unfinished, "trial")

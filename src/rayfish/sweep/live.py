@@ -48,6 +48,9 @@ class LiveTable:
             self._looked = now
             self._show()
 
+    def recalled(self) -> None:
+        """The trials of an earlier session are known now."""
+
     def note(self, message: str) -> None:
         """Show a message of Rayfish itself."""
         self._out.print(Text(message), soft_wrap=True)
@@ -131,15 +134,18 @@ class PlainLines(LiveTable):
 
     def __init__(self, view: SweepView, out: RichConsole) -> None:
         super().__init__(view, out)
-        # Those that ended in an earlier session have had their line.
-        self._told = {number for number, trial in view.trials.items() if trial.finished}
-        self._best = max(
-            (trial.value for trial in view.trials.values() if trial.finished and trial.value is not None),
-            key=lambda value: view.search.sign * value,
-            default=None,
-        )
+        self._told: set[int] = set()
+        self._best: float | None = None
         self._summed_up = time.monotonic()
         self._print(f"rayfish tune: {view.title}")
+        self.recalled()
+
+    def recalled(self) -> None:
+        """Those that ended in an earlier session have had their line."""
+        for number, trial in self._view.trials.items():
+            if trial.finished:
+                self._told.add(number)
+                self._best = trial.value if self._view.search.better(trial.value, self._best) else self._best
 
     def trial_failed(self, trial: Trial) -> None:
         """Say which trial failed, at which point, and why."""

@@ -91,8 +91,9 @@ class Loop:
         events = [self._whole(event) for event in records.read_events(self.folder.table_file)]
         for event in events:
             self._apply(event)
+        events += self._try_failed_again()
         self.points = max((trial.point for trial in self.trials.values()), default=0)
-        self.scheduler.replay(events)
+        self.scheduler.replay(records.without_retried(events))
         for trial in self.trials.values():
             if trial.state == RUNNING:
                 trial.state = PENDING
@@ -101,6 +102,16 @@ class Loop:
         self.searcher.recall([self._known(point) for point in sorted(self._of_point)])
         self._begun = time.monotonic() - float(self.folder.data.get("seconds") or 0.0)
         self.table.write("resume")
+
+    def _try_failed_again(self) -> list[dict[str, Any]]:
+        """Failed trials that have a retry left by now: `search.max_failures` may have been raised."""
+        found = []
+        for trial in list(self.trials.values()):
+            if trial.state == FAILED and trial.failures < self.search.max_failures:
+                why = {"error": trial.error, "details": trial.details}
+                found.append(self.table.write("lost", trial.number, failures=1, **why))
+                self._apply(found[-1])
+        return found
 
     def _make_whole(self) -> None:
         """Makes up for repetitions that a cut table has lost."""
@@ -567,3 +578,5 @@ class Loop:
             self._of_point.setdefault(trial.point, []).append(trial)
         elif trial is not None and trial.finished:
             self._unfinished.pop(trial.number, None)
+        elif trial is not None and event["event"] == "lost":
+            self._unfinished[trial.number] = trial

@@ -120,6 +120,10 @@ def write(plan: Plan, view: SweepView) -> list[str]:
             steps += [f"rayfish train -f {here}/{BEST_FILE}", f"rayfish evaluate {here}/{BEST_LINK}"]
         else:
             steps.append(f"cat {here}/{BEST_FILE}")
+    failed = [trial.failures for trial in view.trials.values() if trial.state == FAILED]
+    if failed:
+        again = f"rayfish tune --resume {here} search.max_failures={max(failed) + 1}"
+        steps.append(f"{again}  # tries {'it' if len(failed) == 1 else 'them'} again")
     write_page(view, view.folder / PAGE)
     return [*steps, f"open {here}/{PAGE}"]
 

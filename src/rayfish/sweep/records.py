@@ -138,6 +138,17 @@ def fold(events: Iterable[Mapping[str, Any]], *, sign: float = 1.0, score: str =
     return trials
 
 
+def without_retried(events: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """The events less the ends of trials that were tried again later: these had not ended."""
+    kept, again = [], set()
+    for event in reversed(events):
+        if event["event"] == "lost":
+            again.add(event["trial"])
+        if event["event"] != "end" or event["trial"] not in again:
+            kept.append(event)
+    return kept[::-1]
+
+
 def apply(
     trials: dict[int, Trial], event: Mapping[str, Any], *, sign: float = 1.0, score: str = "last"
 ) -> None:
