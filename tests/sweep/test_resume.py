@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -216,6 +217,41 @@ def test_failed_trials_have_another_try_when_more_failures_are_allowed(tune, tmp
     calls.unlink()
     assert [t.value for t in tune(resume=first.folder).trials] == [t.value for t in again.trials]
     assert not calls.exists()
+
+
+@pytest.fixture
+def small_disk(tmp_path):
+    """A disk of 1 MB, where the tests may mount one."""
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    made = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", disk], capture_output=True, check=False
+    )
+    if made.returncode != 0:
+        pytest.skip(f"no file system can be mounted here: {made.stderr.decode().strip()}")
+    yield disk
+    subprocess.run(["umount", "--lazy", disk], check=True)  # a worker may be about to end
+
+
+def test_a_full_disk_ends_a_sweep_with_one_message_and_costs_no_trial(tune, small_disk):
+    filler = small_disk / "filler"
+
+    def train(config):
+        if config["x"] == 2 and not (small_disk / "mended").exists():
+            with filler.open("wb", buffering=0) as file, contextlib.suppress(OSError):
+                while True:
+                    file.write(bytes(4096))
+        return config["x"]
+
+    with pytest.raises(RayfishError, match=r"cannot be written: No space left on device") as full:
+        tune(train, {"x": "grid(1,2,3,4)"}, root=small_disk / "runs", max_concurrent=1)
+    folder = full.value.hint.split()[-1]
+    with pytest.raises(RayfishError, match=r"cannot be written: No space left on device"):
+        tune(resume=folder)
+    filler.unlink()
+    (small_disk / "mended").touch()
+    result = tune(resume=folder)
+    assert [(t.state, t.value) for t in result.trials] == [(DONE, x) for x in (1, 2, 3, 4)]
 
 
 def cut(result, keep) -> None:

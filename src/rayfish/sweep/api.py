@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Mapping
-from contextlib import ExitStack, suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -147,28 +147,40 @@ def _held(
     if folder is None:
         plan.target.check(plan, options)
         folder = SweepDirectory.create(plan.root, plan.name, _about(plan))
-        plans.keep_target(plan, folder)
+        with _writing(folder):
+            plans.keep_target(plan, folder)
     stack.callback(folder.release)
     nodes.require_fit(ray, folder.path)
-    folder.update(status=RUNNING, pid=os.getpid(), search=settings.to_dict(plan.search))
+    with _writing(folder):
+        folder.update(status=RUNNING, pid=os.getpid(), search=settings.to_dict(plan.search))
     view = _view(plan, folder, slots)
     view.notes.append(room.note(resources, slots))
     status = FAILED
     try:
-        loop = Loop(plan, folder, crew, view, brains)
-        status = _session(loop, interrupts, stack, plain=plain, resumed=resumed)
+        with _writing(folder):
+            loop = Loop(plan, folder, crew, view, brains)
+            status = _session(loop, interrupts, stack, plain=plain, resumed=resumed)
     except KeyboardInterrupt:
         status = STOPPED
+        raise
+    finally:
+        with suppress(OSError):  # a full disk must not hide what happened
+            folder.update(status=status, seconds=round(view.seconds, 1))
+    return folder, view, status
+
+
+@contextmanager
+def _writing(folder: SweepDirectory) -> Iterator[None]:
+    """A full disk, and whatever else keeps a sweep from being written, in one message."""
+    try:
+        yield
+    except (ConnectionError, TimeoutError):
         raise
     except OSError as error:
         raise RayfishError(
             f"{folder.path} cannot be written: {error.strerror or error}",
             f"free space or mend that, then rayfish tune --resume {folder.path}",
         ) from error
-    finally:
-        with suppress(OSError):  # a full disk must not hide what happened
-            folder.update(status=status, seconds=round(view.seconds, 1))
-    return folder, view, status
 
 
 def _session(
@@ -197,9 +209,10 @@ def _session(
 
 def _told(plan: Plan, folder: SweepDirectory, view: SweepView, status: str, console: Console) -> Result:
     """Writes what remains of the sweep, and shows the end to the user."""
-    steps = outcome.write(plan, view)
-    shares = importances(view)
     console.print(final_table(view), soft_wrap=not console.is_terminal)
+    with _writing(folder):
+        steps = outcome.write(plan, view)
+    shares = importances(view)
     if status == STOPPED:
         steps = [f"rayfish tune --resume {outcome.shown(folder.path)}", *steps]
     for step in steps:

@@ -20,6 +20,7 @@ from rayfish.sweep.records import Table
 
 LAYOUT = 1
 RUNNING, DONE, STOPPED, FAILED = "running", "done", "stopped", "failed"
+_LITTLE = 64 * 2**20
 
 
 class SweepDirectory:
@@ -108,6 +109,16 @@ class SweepDirectory:
         """Sets fields of `sweep.json`, on disk as well."""
         self.data |= fields
         atomic_write(self.path / "sweep.json", json.dumps(self.data, indent=2, default=str) + "\n")
+
+    def is_full(self) -> bool:
+        """Whether hardly anything more can be written here; tried, because quotas show in no other way."""
+        try:
+            (self.path / ".space").write_bytes(bytes(_LITTLE))
+        except OSError:
+            return True
+        finally:
+            (self.path / ".space").unlink(missing_ok=True)
+        return False
 
     def lock(self) -> None:
         """One process at a time; the lock goes with the process, however that ends."""

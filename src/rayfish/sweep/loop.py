@@ -7,7 +7,9 @@ and goes on.
 
 from __future__ import annotations
 
+import errno
 import math
+import os
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -453,6 +455,8 @@ class Loop:
             self._end(trial, DONE)
 
     def _failed(self, trial: Trial, reply: Reply) -> None:
+        if words.tells_of_a_full_disk(f"{reply.error}\n{reply.details}") and self.folder.is_full():
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))  # every trial would fail
         error = words.readable(reply.error if not reply.hint else f"{reply.error}\n  next step: {reply.hint}")
         if trial.failures < self.search.max_failures:
             self._again(trial, error, words.readable(reply.details), failures=1)

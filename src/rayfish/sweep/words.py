@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import math
+import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -53,6 +55,11 @@ def unreported(metric: str, metrics: Mapping[str, Any]) -> str:
 def readable(text: str) -> str:
     """What a program printed, without what only a terminal understands."""
     return "".join(sign for sign in plain(text) if sign.isprintable() or sign in "\n\t")
+
+
+def tells_of_a_full_disk(text: str) -> bool:
+    """Whether an error is about space, and not about the trial."""
+    return any(os.strerror(code) in text for code in (errno.ENOSPC, errno.EDQUOT))
 
 
 def is_not_finite(value: Any) -> bool:
