@@ -31,6 +31,15 @@ def test_a_signal_inside_a_finaliser_ends_the_run_and_prints_no_traceback(capsys
     assert "Traceback" not in capsys.readouterr().err
 
 
+def test_a_signal_that_ray_took_inside_a_finaliser_ends_the_run(capsys):
+    with pytest.raises(KeyboardInterrupt), Interrupts(silent) as interrupts:
+        signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(number))  # as ray.init does
+        Finaliser()
+        time.sleep(5)
+    assert interrupts.reason == "SIGTERM, before it began"
+    assert "SystemExit" not in capsys.readouterr().err
+
+
 def test_a_second_signal_inside_a_finaliser_stops_at_once():
     with pytest.raises(KeyboardInterrupt), Interrupts(silent) as interrupts:
         interrupts.begin()

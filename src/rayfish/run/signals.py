@@ -104,9 +104,12 @@ class Interrupts:
             self._timer.start()
 
     def _dropped(self, dropped: sys.UnraisableHookArgs) -> None:
-        if not self.reason or not issubclass(dropped.exc_type, KeyboardInterrupt):
+        if issubclass(dropped.exc_type, SystemExit) and not self._begun:  # of Ray's handler, while it starts
+            self.reason = self.reason or "SIGTERM, before it began"
+        elif not self.reason or not issubclass(dropped.exc_type, KeyboardInterrupt):
             self._hook(dropped)
-        elif not self._closing:
+            return
+        if not self._closing:
             again = threading.Timer(_AGAIN_S, signal.pthread_kill, (_main(), signal.SIGINT))
             again.daemon = True
             again.start()
