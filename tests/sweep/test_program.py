@@ -53,10 +53,17 @@ def begin(tmp_path: Path, values: dict[str, Any], params: dict[str, Any] | None 
     return Program(values, metric=more.pop("metric", None)).begin(task(tmp_path, params, **more))
 
 
+def report(work: Any) -> dict[str, float] | None:
+    """The next one; an empty one says that there is nothing yet."""
+    while (found := work.step()) == {}:
+        pass
+    return found
+
+
 def reports(work: Any) -> list[dict[str, float]]:
     found = []
-    while (report := work.step()) is not None:
-        found.append(dict(report))
+    while (one := report(work)) is not None:
+        found.append(dict(one))
     work.end(DONE, "")
     return found
 
@@ -209,7 +216,7 @@ class TestBeforeTheStart:
 class TestReports:
     def test_json_lines_on_the_output_arrive_while_the_program_runs(self, tmp_path):
         work = begin(tmp_path, {"command": script(tmp_path, COUNTS) + " {x}"}, {"x": 2.0})
-        first = work.step()
+        first = report(work)
         assert first == {"score": 2.0, "step": 1, "reports": 1}
         assert record(tmp_path)["state"] == "running"
         assert reports(work) == [
@@ -230,7 +237,7 @@ class TestReports:
     def test_a_slow_writers_newest_step_is_not_held_back_until_its_end(self, tmp_path):
         writer = WRITES_EVENTS.replace("writer.close()", "print('written', flush=True); time.sleep(600)")
         work = begin(tmp_path, {"command": script(tmp_path, writer)}, metric="rollout/ep_rew_mean")
-        assert [work.step()["step"] for _ in range(3)] == [0, 1000, 2000]
+        assert [report(work)["step"] for _ in range(3)] == [0, 1000, 2000]
         work.end(STOPPED, "enough")
         assert record(tmp_path)["why"] == "enough"
 
@@ -285,9 +292,9 @@ class TestEnds:
     def test_a_failing_program_is_told_with_its_code_and_last_lines(self, tmp_path):
         text = "print('{\"score\": 1}', flush=True)\nraise SystemExit('no such dataset: cats')"
         work = begin(tmp_path, {"command": script(tmp_path, text)})
-        assert work.step()["score"] == 1  # what it said before counts
+        assert report(work)["score"] == 1  # what it said before counts
         with pytest.raises(RayfishError) as failed:
-            work.step()
+            report(work)
         assert "ended with exit code 1" in failed.value.what
         assert "| no such dataset: cats" in failed.value.what and "train.py" in failed.value.what
         assert record(tmp_path)["exit_code"] == 1 and record(tmp_path)["state"] == "failed"
@@ -295,14 +302,14 @@ class TestEnds:
     def test_a_program_ended_by_a_signal_is_told_by_its_name(self, tmp_path):
         work = begin(tmp_path, {"command": ["bash", "-c", "kill -9 $$"]})
         with pytest.raises(RayfishError, match="was ended by SIGKILL") as failed:
-            work.step()
+            report(work)
         assert "memory" in failed.value.hint
 
     def test_silence_is_a_failure(self, tmp_path):
         text = "import os, time\nprint('waiting for the licence', os.getpid(), flush=True)\ntime.sleep(600)"
         work = begin(tmp_path, {"command": script(tmp_path, text), "silence_s": 0.5})
         with pytest.raises(RayfishError, match="neither output nor metrics for") as failed:
-            work.step()
+            report(work)
         assert "waiting for the licence" in failed.value.what and "program.silence_s" in failed.value.hint
         assert not alive([int(record(tmp_path)["last_lines"][-1].split()[-1])])
 
@@ -316,7 +323,7 @@ class TestEnds:
     def test_a_program_without_metrics_is_told_what_was_looked_for(self, tmp_path):
         text = "import os\nopen(os.environ['RAYFISH_TRIAL_DIR'] + '/model.bin', 'w'); print('loss 0.5')"
         with pytest.raises(RayfishError, match="reported nothing") as failed:
-            begin(tmp_path, {"command": script(tmp_path, text)}).step()
+            report(begin(tmp_path, {"command": script(tmp_path, text)}))
         assert "model.bin" in failed.value.what and "none of 1 lines" in failed.value.what
         assert "RAYFISH_TRIAL_DIR" in failed.value.hint
 
@@ -358,7 +365,7 @@ class TestCheckpoints:
 
     def test_the_newest_checkpoint_that_is_whole_is_the_trials(self, tmp_path, values):
         work = begin(tmp_path, values, {"x": 1})
-        assert [work.step()["at"] for _ in range(3)] == [1, 2, 3]
+        assert [report(work)["at"] for _ in range(3)] == [1, 2, 3]
         until = time.monotonic() + 5
         while not (tmp_path / "trial-007/models/9999.txt").exists() and time.monotonic() < until:
             time.sleep(0.02)
@@ -368,7 +375,7 @@ class TestCheckpoints:
     def test_a_trial_goes_on_from_its_own_or_from_anothers(self, tmp_path, values):
         assert Program(values).can_resume
         work = begin(tmp_path, values, {"x": 1})
-        assert [work.step()["step"] for _ in range(3)] == [1, 2, 3]
+        assert [report(work)["step"] for _ in range(3)] == [1, 2, 3]
         saved = work.save()
         work.end(PAUSED, "")
         (tmp_path / "trial-007/models/9999.txt").unlink(missing_ok=True)
@@ -385,9 +392,41 @@ class TestCheckpoints:
 
     def test_a_trial_without_a_checkpoint_begins_anew(self, tmp_path, values):
         work = begin(tmp_path, values, {"x": 1}, resume=True)
-        assert work.step()["at"] == 1
+        assert report(work)["at"] == 1
         work.end(STOPPED, "")
         assert "--load" not in record(tmp_path)["command"]
+
+    def test_a_trial_goes_on_counting_where_the_sweep_has_heard_it(self, tmp_path, values):
+        work = begin(tmp_path, values, {"x": 1})
+        assert [report(work)["reports"] for _ in range(3)] == [1, 2, 3]
+        work._process.stop()  # as when the worker is killed: program.json knows of the first report only
+        (tmp_path / "trial-007/models/9999.txt").unlink(missing_ok=True)
+        again = begin(tmp_path, values, {"x": 1}, resume=True, heard=("reports", 3.0))
+        assert [r["reports"] for r in reports(again)] == [4, 5, 6]
+
+    def test_checkpoints_of_an_earlier_sweep_are_not_the_trials(self, tmp_path, values):
+        pattern = str(tmp_path / "models-{trial}" / "*.txt")
+        earlier = tmp_path / "models-7" / "1.txt"
+        earlier.parent.mkdir()
+        earlier.write_text("1")
+        values = {**values, "checkpoints": pattern}
+        work = begin(tmp_path, values, {"x": 1})
+        assert work.save() == ""
+        work.end(PAUSED, "")
+        again = begin(tmp_path, values, {"x": 1}, resume=True)
+        assert "--load" not in record(tmp_path)["command"]
+        (earlier.parent / "2.txt").write_text("2")
+        assert again.save() == str(earlier.parent / "2.txt")
+        again.end(STOPPED, "")
+
+    def test_a_folder_with_brackets_in_its_name_is_no_pattern(self, tmp_path):
+        here = tmp_path / "br[1]"
+        here.mkdir()
+        values = {"command": "sleep 600", "checkpoints": "{folder}/*.txt"}
+        work = begin(here, values)
+        (here / "trial-007" / "a.txt").write_text("")
+        assert work.save() == str(here / "trial-007" / "a.txt")
+        work.end(STOPPED, "")
 
     def test_a_donor_that_is_gone_is_told(self, tmp_path, values):
         with pytest.raises(RayfishError, match="is gone"):

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import csv
+import glob
 import json
+import os
 import struct
 from pathlib import Path
 
@@ -12,17 +14,19 @@ from tensorboardX import SummaryWriter
 
 from rayfish.sweep.program import tensorboard
 from rayfish.sweep.program.settings import MetricSettings
-from rayfish.sweep.program.sources import Metrics, Places
+from rayfish.sweep.program.sources import Metrics, Places, matches, newest
 from rayfish.sweep.program.tables import CsvRows, JsonLines, numbers_in
 from rayfish.sweep.program.tensorboard import EventFile, Steps
 
 
-def metrics(folder: Path, metric: str = "", start: Path | None = None, owned=set, **settings) -> Metrics:
+def metrics(
+    folder: Path, metric: str = "", start: Path | None = None, owned=set, count: int = 0, **settings
+) -> Metrics:
     path = settings.get("path")
     places = Places(folder, start or folder, path, names_trial=False)
     log = folder / "log.txt"
     log.touch()
-    return Metrics(MetricSettings(**settings), places, (log, 0), metric=metric, owned=owned)
+    return Metrics(MetricSettings(**settings), places, (log, 0), metric=metric, count=count, owned=owned)
 
 
 def event_file(folder: Path) -> Path:
@@ -204,6 +208,111 @@ def test_a_csv_that_is_written_anew_with_another_column_goes_on_where_it_was(tmp
     assert reader.read(final=False) == [{"loss": 9, "reward": 90, "step": 4}]
 
 
+def test_a_table_that_is_written_whole_each_time_gives_each_row_once(tmp_path):
+    path = tmp_path / "m.csv"
+    path.touch()
+    reader, found = metrics(tmp_path), []
+    for epoch in range(1, 6):
+        path.write_text("")  # seen while it is empty, and while half of it is there
+        found += reader.read()
+        path.write_text("step,score\n1,")
+        found += reader.read()
+        path.write_text("step,score\n" + "".join(f"{n},{n / 2}\n" for n in range(1, epoch + 1)))
+        found += reader.read()
+    found += reader.read(final=True)
+    assert [(r["step"], r["score"]) for r in found] == [(n, n / 2) for n in range(1, 6)]
+
+
+def test_rows_whose_numbers_are_written_in_another_form_are_the_same(tmp_path):
+    path = tmp_path / "m.csv"
+    path.write_text("step,score\n1,10\n2,20\n")
+    reader = CsvRows(path, "step")
+    assert len(reader.read(final=False)) == 2
+    path.write_text("step,score\n1,10.0\n2,20.0\n3,nan\n")  # as pandas does when a number is missing
+    assert [r["step"] for r in reader.read(final=False)] == [3]
+    path.write_text("step,score\n1.0,10.0\n2.0,20.0\n3.0,nan\n4.0,5.0\n")
+    assert [r["step"] for r in reader.read(final=False)] == [4]
+
+
+def test_a_file_that_each_trial_appends_to_gives_a_trial_all_of_its_own_rows(tmp_path):
+    trial, path = tmp_path / "trial", tmp_path / "progress.csv"
+    trial.mkdir()
+    path.write_text("step,score\n1,10\n2,20\n")
+    reader = metrics(trial, start=tmp_path, path="progress.csv")
+    with path.open("a") as file:  # before the file is looked at for the first time
+        file.write("1,30\n2,40\n")
+    assert [r["score"] for r in reader.read(final=True)] == [30, 40]
+
+
+def test_a_file_that_each_trial_writes_anew_is_read_though_it_was_longer_before(tmp_path):
+    trial, path = tmp_path / "trial", tmp_path / "progress.csv"
+    trial.mkdir()
+    path.write_text("step,score\n1,10\n2,20\n3,30\n")
+    reader = metrics(trial, start=tmp_path, path="progress.csv")
+    path.write_text("step,score\n1,40\n")
+    assert [r["score"] for r in reader.read(final=True)] == [40]
+
+
+@pytest.mark.parametrize("count", [0, 2])
+def test_rows_that_are_appended_below_a_comment_and_a_header_are_all_new(tmp_path, count):
+    path = tmp_path / "monitor.csv"
+    path.write_text('#{"t_start": 1.5, "env_id": "CartPole-v1"}\nr,l,t\n10,1,0.5\n20,2,0.6\n')
+    reader = metrics(tmp_path, count=count)
+    assert reader.read() == []
+    with path.open("a") as file:
+        file.write("30,3,0.7\n40,4,0.8\n")
+    assert [(r["r"], r["step"]) for r in reader.read(final=True)] == [(30, count + 1), (40, count + 2)]
+
+
+@pytest.mark.parametrize("last", [9.0, 2.0])
+@pytest.mark.parametrize("name", ["result.csv", "result.jsonl"])
+def test_a_new_attempt_that_writes_as_much_as_the_one_before_is_heard(tmp_path, last, name):
+    def text(value: float) -> str:
+        as_json = f'{{"step": 1, "score": 1.0}}\n{{"step": 2, "score": {value}}}\n'
+        return as_json if name.endswith("jsonl") else f"step,score\n1,1.0\n2,{value}\n"
+
+    path = tmp_path / name
+    path.write_text(text(2.0))
+    os.utime(path, (1, 1))
+    reader = metrics(tmp_path, path=name)
+    assert reader.read() == []
+    path.write_text(text(last))
+    assert [r["score"] for r in reader.read(final=True)] == [1.0, last]
+
+
+def test_an_attempt_that_goes_on_and_writes_everything_anew_gives_what_is_new(tmp_path):
+    path = tmp_path / "m.csv"
+    path.write_text("step,score\n1,1\n2,2\n")
+    reader = metrics(tmp_path, count=2)
+    path.write_text("")
+    assert reader.read() == []
+    path.write_text("step,score\n1,1\n2,2\n3,3\n")
+    assert [r["step"] for r in reader.read(final=True)] == [3]
+    reader = metrics(tmp_path, count=3)
+    path.write_text("step,other\n4,4\n5,5\n")  # another table, with its own rows only
+    assert [r["step"] for r in reader.read(final=True)] == [4, 5]
+
+
+def test_a_byte_order_mark_is_no_part_of_the_first_name(tmp_path):
+    path = tmp_path / "m.csv"
+    path.write_text("step,score\n7,1\n", encoding="utf-8-sig")
+    assert CsvRows(path, "step").read(final=False) == [{"step": 7, "score": 1}]
+    path.write_text("#comment\nstep,score\n8,1\n", encoding="utf-8-sig")
+    assert CsvRows(path, "step").read(final=False) == [{"step": 8, "score": 1}]
+
+
+def test_a_line_that_cannot_be_a_report_is_none(tmp_path):
+    path = tmp_path / "samples.csv"
+    path.write_text("id,text\n1," + "a" * 200_000 + "\n2,b\n")
+    assert [r["id"] for r in CsvRows(path, "step").read(final=False)] == [2]
+    assert numbers_in('{"a": ' * 100_000 + "1" + "}" * 100_000) == {}
+    assert numbers_in('{"a": ' + "[" * 100_000 + "]" * 100_000 + "}") == {}
+
+
+def test_json_lines_in_colour_are_read():
+    assert numbers_in('\x1b[32m{"loss": 0.5, "\x1b[1mstep\x1b[0m": 3}\x1b[0m') == {"loss": 0.5, "step": 3}
+
+
 def test_ten_thousand_reports_written_at_once_arrive_in_order(tmp_path):
     with (tmp_path / "log.csv").open("w") as file:
         rows = csv.writer(file)
@@ -234,6 +343,37 @@ def test_reports_without_the_metric_are_delivered_when_there_is_nothing_better(t
     lines = [json.dumps({"reward": n}) for n in range(6)]
     (tmp_path / "log.txt").write_text("\n".join(lines) + "\n")
     assert [r["reward"] for r in reader.read()] == list(range(6))
+
+
+def test_log_lines_are_left_for_the_source_that_has_the_metric_as_soon_as_there_is_one(tmp_path):
+    reader = metrics(tmp_path, metric="eval/score")
+    with (tmp_path / "log.txt").open("a") as log:
+        log.writelines(json.dumps({"level": 20, "n": n}) + "\n" for n in range(8))
+    assert [r["n"] for r in reader.read()] == list(range(8))
+    (tmp_path / "other.csv").write_text("step,loss\n1,5\n")
+    with SummaryWriter(str(tmp_path / "tb")) as writer:
+        for step in range(1, 4):
+            writer.add_scalar("loss", 1.0, 10 * step - 5)
+            writer.add_scalar("eval/score", step, 10 * step)
+    reader._looked = 0.0
+    found = reader.read()
+    with (tmp_path / "log.txt").open("a") as log:
+        log.write('{"level": 20, "n": 8}\n')
+    found += reader.read(final=True)
+    assert [r["step"] for r in found] == [5, 10, 15, 20, 25, 30]
+    assert [r["eval/score"] for r in found if "eval/score" in r] == [1, 2, 3]
+
+
+def test_a_source_whose_metric_comes_late_gives_each_report_once(tmp_path):
+    reader = metrics(tmp_path, metric="score")
+    log = tmp_path / "log.txt"
+    log.write_text("".join(f'{{"loss": {n}}}\n' for n in range(6)))
+    found = reader.read()
+    with log.open("a") as file:
+        file.write('{"loss": 6}\n{"score": 1, "loss": 7}\n')
+    found += reader.read()
+    (tmp_path / "score.csv").write_text("score\n5\n")
+    assert [r["loss"] for r in found + reader.read(final=True)] == list(range(8))
 
 
 def test_without_a_metric_the_first_source_that_speaks_is_the_one(tmp_path):
@@ -267,3 +407,48 @@ def test_files_where_other_trials_write_too_are_read_only_when_they_are_this_tri
     write("runs/another", 3.0)
     assert reader.read(final=True) == [{"reward": 2.0, "step": 1}]
     assert "did not have them open" in reader.described()
+
+
+def test_folders_with_the_signs_of_a_pattern_in_their_names_are_taken_as_they_are(tmp_path):
+    trial, start = tmp_path / "br[1]", tmp_path / "st*[a]"
+    trial.mkdir()
+    start.mkdir()
+    (trial / "a.zip").touch()
+    (start / "b.zip").touch()
+    assert newest(Places(trial, start, "*.zip", names_trial=True)) == str(trial / "a.zip")
+    assert newest(Places(trial, start, "b.*", names_trial=True)) == str(start / "b.zip")
+    pattern = f"{glob.escape(str(trial))}/*.zip"
+    assert newest(Places(trial, start, pattern, names_trial=True)) == str(trial / "a.zip")
+
+
+def test_what_rayfish_keeps_in_the_folder_is_no_checkpoint(tmp_path):
+    (tmp_path / "log.txt").touch()
+    (tmp_path / "program.json").touch()
+    for pattern in ("*", "*.json", str(tmp_path / "*")):
+        assert newest(Places(tmp_path, tmp_path, pattern, names_trial=True)) == ""
+    own = tmp_path / "step_1" / "program.json"
+    own.parent.mkdir()
+    own.touch()
+    os.utime(own, (1, 1))
+    assert newest(Places(tmp_path, tmp_path, "**/*.json", names_trial=True)) == str(own)
+    assert newest(Places(tmp_path, tmp_path, "*", names_trial=True)) == str(own.parent)
+    assert newest(Places(tmp_path, tmp_path, f"{tmp_path}/**", names_trial=True)) == str(own)
+
+
+def test_checkpoints_that_were_there_before_count_only_when_they_are_written_again(tmp_path):
+    places = Places(tmp_path, tmp_path, "models/*", names_trial=True)
+    assert matches(places) == {}
+    file, inside = tmp_path / "models" / "a.zip", tmp_path / "models" / "last" / "weights"
+    inside.parent.mkdir(parents=True)
+    for path, changed in ((file, 2), (inside, 1)):
+        path.touch()
+        os.utime(path, (changed, changed))
+    before = matches(places)
+    assert before == {str(file): 2 * 10**9, str(inside.parent): 10**9}
+    assert newest(places) == str(file)
+    assert newest(places, since=before) == ""
+    inside.write_text("new")  # in a folder whose own time does not change by that
+    assert newest(places, since=before) == str(inside.parent)
+    assert newest(places, lambda: {inside.resolve()}, since=before) == ""
+    file.write_text("newer")
+    assert newest(places, lambda: {inside.resolve()}, since=before) == str(file)

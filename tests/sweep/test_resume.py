@@ -219,6 +219,21 @@ def test_failed_trials_have_another_try_when_more_failures_are_allowed(tune, tmp
     assert not calls.exists()
 
 
+def test_the_score_of_a_trial_that_began_anew_is_of_its_last_attempt(tune, tmp_path):
+    def train(config):
+        from rayfish import sweep
+
+        first = not (tmp_path / "tried").exists()
+        (tmp_path / "tried").touch()
+        sweep.report(score=1 if first else 9)
+        if first:
+            raise RuntimeError("not this time")
+
+    result = tune(train, {"x": "grid(1)"}, max_failures=1, scheduler="asha")
+    assert [(t.state, t.value, t.curve) for t in result.trials] == [(DONE, 9, [(1, 9)])]
+    assert tune(resume=result.folder).best_value == 9
+
+
 @pytest.fixture
 def small_disk(tmp_path):
     """A disk of 1 MB, where the tests may mount one."""

@@ -233,12 +233,15 @@ class RunDirectory:
             old = (self.path / "command.txt").read_text(encoding="utf-8")
             atomic_write(self.path / "command.txt", f"{old}{words}\n")
 
-    def require_idle(self) -> None:
-        """Refuses a run that another process is training; from now on others are refused this one."""
-        # Another machine's process cannot be seen from here, but run.json is young while it trains.
+    def require_idle(self, *, elsewhere: bool = True) -> None:
+        """Refuses a run that another process is training; from now on others are refused this one.
+
+        :param elsewhere: whether that may be a process of another machine, which cannot be seen from here,
+            while run.json is young; False for one who knows who trains it
+        """
         age = time.time() - (self.path / "run.json").stat().st_mtime
         here = (self.data.get("process") or {}).get("host") == platform.node()
-        if self.status == RUNNING and (here or age < 12 * PROGRESS_EVERY_S):
+        if self.status == RUNNING and (here or (elsewhere and age < 12 * PROGRESS_EVERY_S)):
             process = self.data.get("process") or {}
             raise RayfishError(
                 f"the run {self.path} is in training: process {process.get('pid')} on {process.get('host')}",

@@ -258,6 +258,11 @@ class Lifeline:
                     return f"{what} ({kind}, process {started.process.pid}) {_ended(status)}"
         return "" if node.head else self._cluster_lost(str(node.gcs_address))
 
+    @property
+    def silent(self) -> bool:
+        """Whether the cluster did not answer when it was asked last."""
+        return self._silent_since is not None
+
     def _cluster_lost(self, address: str) -> str:
         """A cluster's head may move or be restarted: it has some time before it counts as lost."""
         now = time.monotonic()

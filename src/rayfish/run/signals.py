@@ -27,13 +27,14 @@ class Interrupts:
     Before `begin` there is nothing to finish: there the first one raises. Python drops an exception that
     a signal raises inside a finaliser or a callback of C code; such a one is raised again right after.
 
-    :param tell: called with one line for the console at the first signal
+    :param tell: called with one line for the console at the first signal; it says `plan`, what is done then
     """
 
     def __init__(self, tell: Callable[[str], None]) -> None:
         self.requested = ""
         self.reason = ""
         self.tell = tell
+        self.plan = "finishing this iteration, then saving a checkpoint"
         self._begun = False
         self._closing = False
         self._late_signals = 0
@@ -95,7 +96,7 @@ class Interrupts:
             raise KeyboardInterrupt
         self.requested = name
         again = "again: stop now" if number == signal.SIGINT else f"within {PATIENCE_S:.0f} s"
-        line = f"{name}: finishing this iteration, then saving a checkpoint ({again})"
+        line = f"{name}: {self.plan} ({again})"
         # From another thread: the handler may have interrupted the display in the middle of a frame.
         threading.Thread(target=self.tell, args=(line,), daemon=True).start()
         if number == signal.SIGTERM:

@@ -19,13 +19,14 @@ from rayfish.run.engine import RayOptions, running_ray
 from rayfish.run.logs import capture
 from rayfish.run.resources import require_answer
 from rayfish.run.signals import Interrupts
-from rayfish.sweep import capacity, nodes, outcome, plans, records, settings
+from rayfish.sweep import capacity, nodes, outcome, plans, records, settings, words
 from rayfish.sweep.crew import Crew
 from rayfish.sweep.directory import FAILED, RUNNING, STOPPED, SweepDirectory, find_sweep, list_sweeps
 from rayfish.sweep.experiment import word
 from rayfish.sweep.function import FunctionTarget
 from rayfish.sweep.importance import importances
 from rayfish.sweep.live import LiveTable, final_table, open_live
+from rayfish.sweep.lookout import Lookout
 from rayfish.sweep.loop import Brains, Loop, open_brains
 from rayfish.sweep.outcome import Result
 from rayfish.sweep.page import prepare
@@ -137,11 +138,12 @@ def _held(
 ) -> tuple[SweepDirectory, SweepView, str]:
     """The sweep with Ray, its workers and its folder held open; what it came to."""
     resumed = folder is not None
+    lookout = stack.enter_context(Lookout())
     interrupts = stack.enter_context(Interrupts(lambda line: None))
     ray = stack.enter_context(running_ray(options, plan.paths, workers=1))
     room = capacity.of_ray(ray, f"the cluster at {options.address}" if options.address else "this machine")
     resources = _usual(plan)
-    slots = room.require(resources, _smaller(plan, resources, room))
+    slots = room.require(resources, _smaller(plan, resources, room, options.address))
     slots = min(slots, plan.search.max_concurrent or slots)
     crew = Crew(ray, plan.target, room, usual=resources, reuse=plan.search.reuse_workers, paths=plan.paths)
     if folder is None:
@@ -150,7 +152,8 @@ def _held(
         with _writing(folder):
             plans.keep_target(plan, folder)
     stack.callback(folder.release)
-    nodes.require_fit(ray, folder.path)
+    lookout.begin(f"rayfish tune --resume {folder.path}")
+    nodes.require_fit(ray, folder.path, apart=str(options.address).startswith("ray://"))
     with _writing(folder):
         folder.update(status=RUNNING, pid=os.getpid(), search=settings.to_dict(plan.search))
     view = _view(plan, folder, slots)
@@ -159,10 +162,12 @@ def _held(
     try:
         with _writing(folder):
             loop = Loop(plan, folder, crew, view, brains)
-            status = _session(loop, interrupts, stack, plain=plain, resumed=resumed)
+            status = _session(loop, interrupts, lookout, stack, plain=plain, resumed=resumed)
     except KeyboardInterrupt:
         status = STOPPED
         raise
+    except ConnectionError as error:
+        raise RayfishError(f"{room.where} is gone: {error}", lookout.hint) from error
     finally:
         with suppress(OSError):  # a full disk must not hide what happened
             folder.update(status=status, seconds=round(view.seconds, 1))
@@ -184,7 +189,13 @@ def _writing(folder: SweepDirectory) -> Iterator[None]:
 
 
 def _session(
-    loop: Loop, interrupts: Interrupts, stack: ExitStack, *, plain: bool | None, resumed: bool
+    loop: Loop,
+    interrupts: Interrupts,
+    lookout: Lookout,
+    stack: ExitStack,
+    *,
+    plain: bool | None,
+    resumed: bool,
 ) -> str:
     view = loop.view
     stack.callback(loop.close)
@@ -198,10 +209,10 @@ def _session(
         where = " from their checkpoints, or anew where there is none" if unfinished else ""
         done = text.counted(len(view.trials) - unfinished, "trial")
         live.note(f"resumed: {done} finished before, {unfinished} to go on{where}")
-    interrupts.tell = live.note
+    interrupts.tell, interrupts.plan = live.note, words.on_ending(loop.plan.kind)
     interrupts.begin()
     ahead = prepare()
-    status = loop.run(live, interrupts)
+    status = loop.run(live, interrupts, lookout)
     ahead.join()
     scored = any(t.value is not None and t.state != records.FAILED for t in view.trials.values())
     return FAILED if status == records.DONE and view.trials and not scored else status
@@ -270,10 +281,11 @@ def _usual(plan: Plan) -> Resources:
     )
 
 
-def _smaller(plan: Plan, resources: Resources, room: capacity.Capacity) -> str:
+def _smaller(plan: Plan, resources: Resources, room: capacity.Capacity, at: str | None) -> str:
     """The next step where not even one trial fits."""
     if plan.kind != "experiment":
-        return "lower search.resources (cpu may be a fraction), or give --ray-num-cpus to oversubscribe"
+        larger = "use a larger cluster" if at else "give --ray-num-cpus to oversubscribe"
+        return f"lower search.resources (cpu may be a fraction), or {larger}"
     cpus = sum(node.has.get("CPU", 0.0) for node in room.nodes)
     own = resources.bundles[0].get("CPU", 0.0)
     if own <= cpus and len(resources.bundles) > 1:

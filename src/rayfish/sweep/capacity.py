@@ -69,8 +69,12 @@ class Capacity:
         """
         count = self.fitting(resources)
         if count < 1:
-            raise RayfishError(f"each trial needs {needs(resources)}; {self._has(resources)}", hint)
+            raise RayfishError(f"each trial needs {self.lacking(resources).removeprefix('it needs ')}", hint)
         return count
+
+    def lacking(self, resources: Resources) -> str:
+        """Why there is no room for a trial, in words."""
+        return f"it needs {needs(resources)}; {self._has(resources)}"
 
     def note(self, resources: Resources, count: int) -> str:
         """How many fit, and what others hold of the cluster now."""

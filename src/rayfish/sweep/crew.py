@@ -77,6 +77,7 @@ class Crew:
         self._target = ray.put(_pickled(target))
         self._paths = tuple(paths)
         self.capacity = capacity
+        self._seen = [capacity]
         self._usual = usual
         self._reuse = reuse
         self._busy: dict[int, _Hand] = {}
@@ -85,9 +86,16 @@ class Crew:
 
     def look_again(self) -> int:
         """How many trials the cluster holds at once by now: machines come and go."""
+        self._require_ray()
         self.capacity = of_ray(self._ray, self.capacity.where)
+        if self.capacity.nodes not in (seen.nodes for seen in self._seen):
+            self._seen.append(self.capacity)
         self._make_room()
         return self.capacity.fitting(self._usual)
+
+    def has_fitted(self, resources: Resources) -> bool:
+        """Whether the cluster, as it was at some time of this session, has room for such a trial."""
+        return any(capacity.fitting(resources) for capacity in self._seen)
 
     @property
     def busy(self) -> list[int]:
@@ -119,6 +127,7 @@ class Crew:
         """What workers have answered, waiting for the first so long: trial, what was asked, the answer."""
         if not self._asked:
             return
+        self._require_ray()
         ready, rest = self._ray.wait(list(self._asked), num_returns=1, timeout=timeout)
         if ready and rest:
             more, _ = self._ray.wait(rest, num_returns=len(rest), timeout=0)
@@ -145,6 +154,11 @@ class Crew:
         if hand is not None:
             self._end(hand)
 
+    def drop_idle(self) -> None:
+        """Ends workers that wait: a machine is gone, and nobody knows which of them were there."""
+        while self._idle:
+            self._end(self._idle.pop())
+
     def close(self) -> None:
         """All workers end."""
         for hand in (*self._busy.values(), *self._idle):
@@ -152,6 +166,10 @@ class Crew:
         self._busy.clear()
         self._idle.clear()
         self._asked.clear()
+
+    def _require_ray(self) -> None:
+        if not self._ray.is_initialized():
+            raise ConnectionError(f"{self.capacity.where} is gone")
 
     def _make_room(self) -> None:
         """Ends idle workers that hold what busy ones need: these may wait for a machine that is gone."""
@@ -194,6 +212,8 @@ class Crew:
             return Lost(explain_exit(text).what, node=False)
 
     def _end(self, hand: _Hand) -> None:
+        if not self._ray.is_initialized():  # Ray would start one of its own
+            return
         with suppress(Exception):
             self._ray.kill(hand.actor)
         if hand.group is not None:

@@ -161,7 +161,7 @@ class ExperimentWork(Work):
         info = preflight.require(experiment)
         if resumed:
             directory = RunDirectory.open(task.folder)
-            directory.require_idle()
+            directory.require_idle(elsewhere=False)  # it is the sweep's, and its machine is gone
         else:
             directory = RunDirectory.create(experiment, at=task.folder, command=_command(task))
         self.run = _TrialRun(experiment, directory, RayOptions(), info, resumed=resumed)

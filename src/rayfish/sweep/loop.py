@@ -16,19 +16,20 @@ from pathlib import Path
 from typing import Any
 
 from rayfish.errors import RayfishError
-from rayfish.run.engine import Lifeline
+from rayfish.metrics.text import counted
 from rayfish.run.signals import Interrupts
 from rayfish.sweep import handover, records, words
 from rayfish.sweep.crew import Crew, Lost
 from rayfish.sweep.directory import SweepDirectory
 from rayfish.sweep.live import LiveTable
+from rayfish.sweep.lookout import Lookout
 from rayfish.sweep.plan import Plan
 from rayfish.sweep.records import DONE, FAILED, PAUSED, PENDING, RUNNING, STOPPED, Trial
 from rayfish.sweep.schedulers import INTERVAL, PAUSE, STOP, Move, Scheduler, open_scheduler
 from rayfish.sweep.searchers import Known, Searcher, open_searcher
 from rayfish.sweep.searchers.base import position
 from rayfish.sweep.view import SweepView
-from rayfish.sweep.work import Task
+from rayfish.sweep.work import Resources, Task
 from rayfish.sweep.worker import Reply
 
 _LOOK_EVERY_S = 0.25
@@ -83,7 +84,10 @@ class Loop:
         self._heard: dict[int, float] = {}
         self._told_of_checkpoints = False
         self._doubted = False
+        self._said_again: dict[int, dict[str, float | None]] = {}
         self._losses: dict[int, int] = {}
+        self._too_large: set[int] = set()
+        self._told_to_wait: set[int] = set()
         self._begun = time.monotonic() - float(folder.data.get("seconds") or 0.0)
 
     # -- the course of a session ------------------------------------------------------------------
@@ -133,30 +137,31 @@ class Loop:
                 found[parameter.key] = parameter.values[at] if at is not None else found[parameter.key]
         return {**event, "params": found}
 
-    def run(self, live: LiveTable, interrupts: Interrupts) -> str:
+    def run(self, live: LiveTable, interrupts: Interrupts, lookout: Lookout) -> str:
         """Until all is done or something ends it; gives the sweep's status."""
         self.live = live
-        lifeline, looked = Lifeline(), time.monotonic()
+        looked = time.monotonic()
         for trial in self.trials.values() if self.search.repeat == 1 else ():
             self._reached(f"trial {trial.number}", trial.value)
         for known in map(self._known, self._of_point) if self.search.repeat > 1 else ():
             self._reached(f"point {known.number}", known.value if known.state != "open" else None)
         while True:
+            lookout.require_ray()
             self._look_at_the_clock(interrupts)
-            self._fill()
-            if not self.crew.busy and not self._waits_for_machines(interrupts):
-                break
+            if not lookout.silent:
+                self._fill()
+                if not self.crew.busy and not self._waits_for_machines(interrupts):
+                    break
+            elif not self.crew.busy:
+                time.sleep(_LOOK_EVERY_S)
             for number, what, reply in self.crew.replies(_LOOK_EVERY_S):
                 self._answered(self.trials[number], what, reply)
             live.update()
             if time.monotonic() - looked > 3.0:
                 looked = time.monotonic()
                 self._keep_time()
-                self._count_slots()
-                lost = lifeline.lost()
-                if lost:
-                    hint = f"rayfish tune --resume {self.folder.path}"
-                    raise RayfishError(f"{lost}; the sweep stopped with it", hint)
+                if not lookout.silent:
+                    self._count_slots()
         self._keep_time()
         self.view.over = True
         if self.plan.population and not self.ending and not any(t.moves for t in self.trials.values()):
@@ -170,19 +175,27 @@ class Loop:
     def _count_slots(self) -> None:
         """Machines may leave a cluster and join it."""
         fitting = self.crew.look_again()
+        self._too_large.clear()  # they are looked at again
         slots = min(fitting, self.search.max_concurrent or fitting)
         if slots != self.view.slots:
-            self.live.note(
-                f"the cluster has changed: {slots} trials at a time, before it was {self.view.slots}"
-            )
+            now = counted(slots, "trial")
+            self.live.note(f"the cluster has changed: {now} at a time, before it was {self.view.slots}")
             self.view.slots = slots
 
     def _waits_for_machines(self, interrupts: Interrupts) -> bool:
         """Whether there is work and no machine left to do it; more may come, or somebody gives up."""
-        if self.view.slots or self.ending or interrupts.requested or not (self._waiting() or self._more()):
+        work = self._too_large or (not self.view.slots and (self._waiting() or self._more()))
+        if self.ending or interrupts.requested or not work:
             return False
         time.sleep(_LOOK_EVERY_S)
         return True
+
+    def _wait_for_machines(self, trial: Trial, resources: Resources) -> None:
+        """A trial for which there was room when the sweep began, and is none now."""
+        if trial.number not in self._told_to_wait:
+            self._told_to_wait.add(trial.number)
+            self.live.note(f"trial {trial.number} waits: {self.crew.capacity.lacking(resources)}")
+        self._too_large.add(trial.number)
 
     def close(self) -> None:
         """The table is closed; workers end."""
@@ -201,19 +214,7 @@ class Loop:
             self.ending = f"{interrupts.requested}: interrupted"
         elif budget is not None and self.view.seconds > budget and not self.ending:
             self.ending = f"the time budget of {budget:g} s is spent"
-            self.live.note(f"{self.ending}: running trials end with their next report")
-        if self.ending:
-            self._end_programs()
-
-    def _end_programs(self) -> None:
-        """Programs are not asked to finish anything: who knows when they would report again."""
-        for number in self.crew.busy if self.plan.kind == "program" else ():
-            self.crew.drop(number)
-            if self._interrupted:
-                self._write("pause", number, seconds=round(self.trials[number].seconds, 3), why=self.ending)
-                self.scheduler.lost(number)
-            else:
-                self._end(self.trials[number], STOPPED, why=self.ending)
+            self.live.note(f"{self.ending}: {words.on_ending(self.plan.kind)}")
 
     # -- starting trials --------------------------------------------------------------------------
 
@@ -238,6 +239,7 @@ class Loop:
             for number, trial in self._unfinished.items()
             if trial.state in (PENDING, PAUSED)
             and number not in self.crew.busy
+            and number not in self._too_large
             and not (self.crew.busy and number in self._moves and self._moves[number].source in self._saving)
         ]
 
@@ -276,6 +278,9 @@ class Loop:
         try:
             payload = self.plan.target.payload(trial.params, trial.seed)
             resources = self.plan.target.resources(trial.params)
+            if self.crew.capacity.fitting(resources) < 1 and self.crew.has_fitted(resources):
+                self._wait_for_machines(trial, resources)
+                return True
             if self.crew.capacity.fitting(resources) < 1:
                 self.crew.capacity.require(
                     resources, "this point asks for more than the others; narrow the space"
@@ -314,8 +319,11 @@ class Loop:
             self._lost(trial, reply)
             self._save_settled(trial.number)
             if reply.node:
+                self.crew.drop_idle()
                 self._count_slots()
             return
+        if reply.unfit:
+            raise RayfishError(reply.error, f"{reply.hint}; then rayfish tune --resume {self.folder.path}")
         trial.seconds += reply.seconds
         if what == "begin" and not reply.error:
             self._donors.pop(trial.number, None)  # it has what it goes on from
@@ -355,8 +363,8 @@ class Loop:
 
     def _go_on(self, trial: Trial) -> None:
         if self.ending:
-            how = PAUSED if self._interrupted and self.plan.target.can_resume else STOPPED
-            self._end_early(trial, how, self.ending)
+            again = self.plan.target.can_resume or self.plan.kind == "program"  # which then begins anew
+            self._end_early(trial, PAUSED if self._interrupted and again else STOPPED, self.ending)
         else:
             self.crew.ask(trial.number, "step")
 
@@ -368,11 +376,14 @@ class Loop:
         if step is None:
             step = trial.step + 1
         if step <= self._heard.get(trial.number, -math.inf):
+            self._said_again[trial.number] = {"step": step, "value": value}
             return ""  # it went back to a checkpoint: this was heard before
+        self._said_again.pop(trial.number, None)
         diverged = {"diverged": True} if words.is_not_finite(metrics.get(self.plan.metric)) else {}
         self._write(
             "report", trial.number, step=step, value=value, seconds=round(trial.seconds, 3), **diverged
         )
+        self._losses.pop(trial.number, None)
         if value is None:
             self._doubt_the_metric(trial)
             return ""
@@ -443,6 +454,11 @@ class Loop:
             )
 
     def _complete(self, trial: Trial) -> None:
+        again = self._said_again.pop(trial.number, None)
+        if (
+            again is not None and again["value"] is not None
+        ):  # it began anew, and did not come as far as before
+            self._write("report", trial.number, **again, seconds=round(trial.seconds, 3), again=True)
         if trial.value is None and words.is_not_finite(trial.metrics.get(self.plan.metric)):
             what = f"its score {self.plan.metric} ended as {trial.metrics[self.plan.metric]}"
             self._end(trial, FAILED, error=what)

@@ -11,15 +11,16 @@ from rayfish.errors import RayfishError
 _PATIENCE_S = 60.0
 
 
-def require_fit(ray: Any, folder: Path) -> None:
+def require_fit(ray: Any, folder: Path, *, apart: bool = False) -> None:
     """Trials write into the sweep's folder wherever they run, so all machines must share it.
 
+    :param apart: whether this process is on none of the cluster's machines
     :raises RayfishError: a machine does not see the folder, or has another Rayfish or none
     """
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
     nodes = [node for node in ray.nodes() if node["Alive"]]
-    if len(nodes) < 2:
+    if len(nodes) < 2 and not apart:
         return
     asked = []
     for node in nodes:
@@ -43,16 +44,24 @@ def require_fit(ray: Any, folder: Path) -> None:
                 f"the machine {host} cannot run trials: {last}",
                 f"install Rayfish {__version__} there, in the Python that its Ray runs in",
             ) from None
-        if version != __version__:
-            raise RayfishError(
-                f"the machine {host} has Rayfish {version}, here it is {__version__}",
-                f"pip install rayfish=={__version__} there",
-            )
-        if not sees:
-            raise RayfishError(
-                f"the machine {host} does not see {folder}, where trials are written",
-                "set runtime.local_dir to a folder that all machines of the cluster share",
-            )
+        require_same(host, version, __version__, folder, sees=sees)
+
+
+def require_same(host: str, there: str, here: str, folder: Path, *, sees: bool) -> None:
+    """The rule itself: what a machine has, and what the sweep has.
+
+    :raises RayfishError: they differ
+    """
+    if there != here:
+        raise RayfishError(
+            f"the machine {host} has Rayfish {there}, where the sweep was started it is {here}",
+            f"pip install rayfish=={here} there",
+        )
+    if not sees:
+        raise RayfishError(
+            f"the machine {host} does not see {folder}, where trials are written",
+            "set runtime.local_dir to a folder that all machines of the cluster share",
+        )
 
 
 def _look(file: str) -> tuple[bool, str]:

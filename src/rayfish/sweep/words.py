@@ -57,6 +57,11 @@ def readable(text: str) -> str:
     return "".join(sign for sign in plain(text) if sign.isprintable() or sign in "\n\t")
 
 
+def on_ending(kind: str) -> str:
+    """What becomes of the trials that run when a sweep ends."""
+    return "running programs are ended" if kind == "program" else "running trials end with their next report"
+
+
 def tells_of_a_full_disk(text: str) -> bool:
     """Whether an error is about space, and not about the trial."""
     return any(os.strerror(code) in text for code in (errno.ENOSPC, errno.EDQUOT))

@@ -15,6 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from rayfish import __version__
+
 DONE, STOPPED, PAUSED = "done", "stopped", "paused"
 """How a trial may be told to end: by itself, early for good, or for a while."""
 
@@ -60,6 +62,7 @@ class Task:
     :param donor: another trial's checkpoint to go on from (population based training); "" for none
     :param heard: the sweep knows of this trial's reports up to here: the name of what is counted, and how far
     :param payload: what only the target knows how to read: an experiment, say
+    :param rayfish: the version that the sweep has
     """
 
     number: int
@@ -71,6 +74,7 @@ class Task:
     donor: str = ""
     heard: tuple[str, float] = ("step", 0.0)
     payload: Any = None
+    rayfish: str = __version__
 
 
 class Work(ABC):
@@ -79,6 +83,8 @@ class Work(ABC):
     @abstractmethod
     def step(self) -> Mapping[str, Any] | None:
         """Goes on until the next report and gives it, flat numbers by name; None when it is over.
+
+        What can be ended at any time gives an empty one now and then, where there is nothing to report.
 
         :raises Exception: the trial failed; a `RayfishError` where there is a sentence for it
         """

@@ -11,9 +11,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from rayfish import __version__
 from rayfish.errors import RayfishError
 from rayfish.experiment.imports import use_paths
 from rayfish.sweep.function import tune_reports_here
+from rayfish.sweep.nodes import require_same
 from rayfish.sweep.work import DONE, PAUSED, Target, Task, Work
 
 
@@ -27,6 +29,7 @@ class Reply:
     :param hint: the next step
     :param details: the traceback
     :param saved: the checkpoint that was asked for
+    :param unfit: the machine cannot run trials, whatever they are
     :param spoiled: something of the trial goes on in the worker, which must not serve another
     :param missed: earlier reports that the sweep has not heard
     :param seconds: spent on this request
@@ -39,6 +42,7 @@ class Reply:
     hint: str = ""
     details: str = ""
     saved: str = ""
+    unfit: bool = False
     spoiled: bool = False
     missed: tuple[Mapping[str, Any], ...] = ()
     seconds: float = 0.0
@@ -61,6 +65,10 @@ class Worker:
     def begin(self, task: Task) -> Reply:
         """Starts a trial and gives its first report."""
         started = time.monotonic()
+        try:
+            _require_fit(task)
+        except RayfishError as error:
+            return replace(_failed(error, started), unfit=True)
         try:
             if self._target is None:
                 use_paths(self._paths)
@@ -110,7 +118,7 @@ class Worker:
             if over:
                 work, self._work = self._work, None
                 work.end(DONE, "")
-            return Reply(metrics, over, seconds=time.monotonic() - started)
+            return Reply(metrics or None, over, seconds=time.monotonic() - started)
         except BaseException as error:
             return self._ended_badly(error, started)
 
@@ -122,6 +130,13 @@ class Worker:
             except BaseException as second:
                 error.add_note(f"and while it was ended: {type(second).__name__}: {second}")
         return _failed(error, started)
+
+
+def _require_fit(task: Task) -> None:
+    """A machine that has joined the cluster after the sweep began was not looked at before."""
+    sweep = task.folder.parent.parent
+    sees = (sweep / "sweep.json").is_file()
+    require_same(platform.node(), __version__, task.rayfish, sweep, sees=sees)
 
 
 def _failed(error: BaseException, started: float) -> Reply:

@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
+import contextlib
 import glob
 import os
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
 from rayfish.sweep.program.settings import MetricSettings
-from rayfish.sweep.program.tables import CsvRows, JsonLines
+from rayfish.sweep.program.tables import CsvRows, Earlier, JsonLines, stamp
 from rayfish.sweep.program.tensorboard import MARK, EventFile, Steps
 
 LOG, RECORD = "log.txt", "program.json"
 OUTPUT, EVENTS = "its output", "event files"
 DECIDED_AFTER = 5
-"""So many reports without the metric, and none elsewhere: this is what the program has to say."""
+"""So many reports without the metric, and it is nowhere else: they are given, until it is somewhere."""
 
 _LOOK_EVERY_S = 0.3
 _MOST_FILES = 20_000
@@ -92,16 +93,19 @@ class Metrics:
         self._settings, self.places, self._metric, self._count = settings, places, metric, count
         self._owned = owned
         self._step = settings.step or "step"
-        self._before = {path: _size(path) for path in self._files(places.own() + places.shared())}
+        own = self._files(places.own())
+        self._before = {path: Earlier.of(path) for path in [*own, *self._files(places.shared())]}
         self._sources: dict[str, Source] = {}
         self._held: dict[str, list[dict[str, float]]] = {}
-        self._chosen = ""
+        self._chosen, self._settled = "", False
         self._known: set[Path] = set()
         self._looked, self._look_every_s = 0.0, _LOOK_EVERY_S
         self._events = _Events(next((k for k, v in settings.rename.items() if v == metric), metric))
         self._output = JsonLines(output[0], self._step, output[1], count)
         if settings.source in ("auto", "json") and (settings.source == "auto" or settings.path is None):
             self._sources[OUTPUT] = self._output
+        for path in own:  # now, while nobody writes there
+            self._take(path)
 
     def read(self, final: bool = False) -> list[dict[str, float]]:
         """The new reports, each with its `step`, in their order.
@@ -109,14 +113,14 @@ class Metrics:
         :param final: the program has ended, nothing will follow
         """
         self._look(final)
-        if self._chosen:
-            return [self._renamed(report) for report in self._sources[self._chosen].read(final)]
-        for name, source in self._sources.items():
+        sources = {self._chosen: self._sources[self._chosen]} if self._settled else self._sources
+        for name, source in sources.items():
             reports = [self._renamed(report) for report in source.read(final)]
             if reports:
                 self._held.setdefault(name, []).extend(reports)
-        self._choose(final)
-        return self._held.pop(self._chosen, []) if self._chosen else []
+        if not self._settled:
+            self._choose(final)
+        return self._held.pop(self._chosen, [])
 
     def described(self) -> str:
         """What was looked for, and what there is: for a program that reported nothing."""
@@ -145,15 +149,13 @@ class Metrics:
     def _look(self, final: bool) -> None:
         """Takes in files that are new, now and then."""
         now = time.monotonic()
-        reads_files = self._chosen not in (OUTPUT,) and not isinstance(
-            self._sources.get(self._chosen), CsvRows | JsonLines
-        )
-        if not reads_files or (not final and now - self._looked < self._look_every_s):
+        one_file = self._settled and self._chosen != EVENTS
+        if one_file or (not final and now - self._looked < self._look_every_s):
             return
         for path in self._files(self.places.own()):
             self._take(path)
         doubtful = [path for path in self._files(self.places.shared()) if path not in self._known]
-        doubtful = [path for path in doubtful if _size(path) > self._before.get(path, -1)]
+        doubtful = [path for path in doubtful if self._is_written(path)]
         for path in sorted(self._owned(doubtful)) if doubtful else ():
             self._take(path)
         self._looked = time.monotonic()
@@ -164,14 +166,21 @@ class Metrics:
         if path in self._known:
             return
         self._known.add(path)
-        offset = self._before.get(path, 0)
+        earlier = self._before.get(path) or Earlier(0)
         if MARK in path.name:
-            self._events.add(EventFile(path, offset))
+            self._events.add(EventFile(path, earlier.size))
             self._sources[EVENTS] = self._events
         elif path.suffix == ".csv":
-            self._sources[str(path)] = CsvRows(path, self._step, offset, self._count)
+            self._sources[str(path)] = CsvRows(path, self._step, earlier, self._count)
         else:
-            self._sources[str(path)] = JsonLines(path, self._step, offset, self._count)
+            self._sources[str(path)] = JsonLines(path, self._step, earlier, self._count)
+
+    def _is_written(self, path: Path) -> bool:
+        """Whether it is another than before the program was started."""
+        try:
+            return path not in self._before or stamp(path.stat()) != self._before[path].stamp
+        except OSError:
+            return False
 
     def _files(self, found: list[Path]) -> list[Path]:
         """Those of the files, and of the files in the folders, that the settings are about."""
@@ -193,13 +202,18 @@ class Metrics:
         return json_file and (source == "json" or (source == "auto" and self._settings.path is not None))
 
     def _choose(self, final: bool) -> None:
-        """Settles on the source that has the metric; without one to go by, on the first that speaks."""
-        for name, reports in self._held.items():
-            if not self._metric or any(self._metric in report for report in reports):
-                self._chosen = name
+        """Settles on the source that has the metric; without one to go by, on the first that speaks.
+
+        Until one has it, the one that speaks most is listened to: the metric's name may be wrong.
+        """
+        for name in sorted(self._held, key=lambda name: name != self._chosen):
+            if not self._metric or any(self._metric in report for report in self._held[name]):
+                self._chosen, self._settled = name, True
+                self._held = {name: self._held[name]}
                 return
         longest = max(self._held.items(), key=lambda item: len(item[1]), default=("", []))
-        if longest[1] and (final or len(longest[1]) >= DECIDED_AFTER or self._settings.source != "auto"):
+        enough = final or len(longest[1]) >= DECIDED_AFTER or self._settings.source != "auto"
+        if not self._chosen and enough:
             self._chosen = longest[0]
 
     def _renamed(self, report: dict[str, float]) -> dict[str, float]:
@@ -230,18 +244,34 @@ class _Events:
         return tag if owner == folder else f"{os.path.relpath(folder, owner.parent)}/{tag}"
 
 
-def newest(places: Places, since: Callable[[], set[Path]] = set) -> str:
+def newest(
+    places: Places, writing: Callable[[], set[Path]] = set, *, since: Mapping[str, int] | None = None
+) -> str:
     """The newest file or folder of the trial that matches, as an absolute path; "" for none.
 
-    :param since: gives the files that are being written, which are left out
+    :param writing: gives the files that are being written, which are left out
+    :param since: what `matches` gave earlier; what has not changed since is left out
     """
-    found = [path for path in places.own() if not path.name.startswith(".")]
-    found.sort(key=_changed, reverse=True)
-    writing = since() if found else set()
+    old = since or {}
+    found = [path for path, changed in matches(places).items() if old.get(path) != changed]
+    open_now = writing() if found else set()
     for path in found:
-        if path.resolve() not in writing and not any(path.resolve() in w.parents for w in writing):
-            return str(path.absolute())
+        real = Path(path).resolve()
+        if real not in open_now and not any(real in file.parents for file in open_now):
+            return path
     return ""
+
+
+def matches(places: Places) -> dict[str, int]:
+    """When each file or folder of the trial that matches last changed (ns), by absolute path, newest first.
+
+    Hidden ones are left out, and those that Rayfish itself keeps in the trial's folder.
+    """
+    ours = [places.trial / name for name in (LOG, RECORD)]
+    found = [path for path in places.own() if not path.name.startswith(".") and path not in ours]
+    changed = {path: _changed(path, ours) for path in found}
+    found.sort(key=lambda path: (changed[path], len(path.parts)), reverse=True)  # a file before its folder
+    return {str(path.absolute()): changed[path] for path in found}
 
 
 def _files_below(folder: Path) -> Iterator[Path]:
@@ -257,15 +287,10 @@ def _files_below(folder: Path) -> Iterator[Path]:
             return
 
 
-def _size(path: Path) -> int:
-    try:
-        return path.stat().st_size
-    except OSError:
-        return 0
-
-
-def _changed(path: Path) -> float:
-    try:
-        return path.stat().st_mtime
-    except OSError:
-        return 0.0
+def _changed(path: Path, apart_from: Iterable[Path]) -> int:
+    """When a file, or a file in a folder, last changed, in ns."""
+    times = [0]
+    for part in [file for file in _files_below(path) if file not in apart_from] or [path]:
+        with contextlib.suppress(OSError):
+            times.append(part.stat().st_mtime_ns)
+    return max(times)

@@ -2,143 +2,221 @@
 
 from __future__ import annotations
 
+import codecs
 import csv
 import json
+import os
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
+
+from rayfish.run.lines import plain
 
 _CHUNK = 4 << 20
+_TAIL = 8 << 10
+
+
+@dataclass(frozen=True)
+class Earlier:
+    """What a file was before the program was started.
+
+    :param size: so many bytes
+    :param tail: the last of them
+    :param stamp: tells whether it was written since
+    """
+
+    size: int
+    tail: bytes = b""
+    stamp: tuple[int, int, int] | None = None
+
+    @classmethod
+    def of(cls, path: Path) -> Earlier:
+        """What it is now."""
+        try:
+            with path.open("rb") as file:
+                now = stamp(os.fstat(file.fileno()))
+                file.seek(max(0, now[0] - _TAIL))
+                return cls(now[0], file.read(_TAIL), now)
+        except OSError:
+            return cls(0)
+
+
+def stamp(status: os.stat_result) -> tuple[int, int, int]:
+    """Size, place on the disk and time of the last change: others after a file was written."""
+    return status.st_size, status.st_ino, status.st_mtime_ns
 
 
 class Lines:
     """The lines of a file that is being written, those that are new at each reading.
 
-    :param offset: bytes at its beginning that are passed over
+    :param earlier: what stood there before, or so many bytes, which is passed over
     """
 
-    def __init__(self, path: Path, offset: int = 0) -> None:
-        self.path, self.offset = path, offset
-        self._rest = b""
+    def __init__(self, path: Path, earlier: Earlier | int = 0) -> None:
+        self.path = path
+        self._earlier = Earlier(earlier) if isinstance(earlier, int) else earlier
+        self._offset, self._tail, self._rest = self._earlier.size, self._earlier.tail, b""
+        self.anew = False
+        """Whether the last reading began at the beginning again, as the file was written anew."""
+
+    def passed(self) -> list[str]:
+        """The whole lines that stood there before; none where they are not there any more."""
+        try:
+            with self.path.open("rb") as file:
+                data = file.read(self._earlier.size) if self._earlier.tail else b""
+        except OSError:
+            return []
+        lines = data.split(b"\n")[:-1] if data.endswith(self._earlier.tail) else []
+        return [_text(line) for line in lines]
 
     def read(self, final: bool) -> list[str]:
         """The new lines without their ends; the last, unfinished one only when nothing will follow."""
         found: list[str] = []
+        self.anew = False
         try:
-            if self.path.stat().st_size < self.offset:  # written anew
-                self.offset, self._rest = 0, b""
             with self.path.open("rb") as file:
-                file.seek(self.offset)
+                if self._written_anew(file):
+                    self.anew, self._earlier = True, Earlier(0)
+                    self._offset, self._tail, self._rest = 0, b"", b""
+                file.seek(self._offset)
                 while chunk := file.read(_CHUNK):
-                    self.offset += len(chunk)
+                    self._offset += len(chunk)
+                    self._tail = (self._tail + chunk)[-_TAIL:]
                     *lines, self._rest = (self._rest + chunk).split(b"\n")
-                    found += [line.decode(errors="replace") for line in lines]
+                    found += [_text(line) for line in lines]
         except OSError:
             return found
         if final and self._rest:
-            found.append(self._rest.decode(errors="replace"))
+            found.append(_text(self._rest))
             self._rest = b""
         return found
 
+    def _written_anew(self, file: BinaryIO) -> bool:
+        file.seek(self._offset - len(self._tail))
+        if file.read(len(self._tail)) != self._tail:
+            return True
+        before, now = self._earlier.stamp, stamp(os.fstat(file.fileno()))
+        if before is None or now == before:
+            return False
+        self._earlier = Earlier(0)
+        return now[0] == before[0]  # written, but no longer: the same once more
 
-class JsonLines:
-    """Reports printed as JSON objects, one per line, between whatever else is printed.
+
+class _Reports:
+    """Reports that stand on lines of a file, each given once.
+
+    A file that is written anew may hold what was read before: a logger that found a new column, a table
+    that is written whole each time. What is the same at the same place is then passed over. What an
+    earlier attempt wrote is not, unless this one goes on from there: it may well do the same again.
 
     :param step: the key that says how far it is
-    :param count: reports so far, where there is no such key
+    :param earlier: what stood there before, or so many bytes, which is passed over
+    :param count: reports so far, where there is no such key; 0: this attempt begins from nothing
     """
 
-    def __init__(self, path: Path, step: str, offset: int = 0, count: int = 0) -> None:
+    def __init__(self, path: Path, step: str, earlier: Earlier | int = 0, count: int = 0) -> None:
         self.path, self._step, self._count = path, step, count
-        self._lines = Lines(path, offset)
         self.lines_seen = 0
+        self._lines = Lines(path, earlier)
+        self._marks: list[int] = []  # one for each report in the file
+        self._place = 0
+        for line in self._lines.passed():
+            self._is_new(self._values(line, torn=False))
+        self._forget = self._place if count == 0 else -1
 
     def read(self, final: bool) -> list[dict[str, float]]:
         """The new reports, in their order."""
-        reports = []
-        for line in self._lines.read(final):
-            self.lines_seen += 1
-            values = numbers_in(line)
-            if values:
-                self._count += 1
-                values["step"] = values.get(self._step, self._count)
-                reports.append(values)
-        return reports
-
-
-class CsvRows:
-    """Reports written as rows below a header.
-
-    A logger that finds a new column writes its whole file anew, with another header; the rows that were
-    read before are then passed over.
-    """
-
-    def __init__(self, path: Path, step: str, offset: int = 0, count: int = 0) -> None:
-        self.path, self._step, self._count = path, step, count
-        self._lines = Lines(path, 0)
-        self._header: list[str] = []
-        self._rows, self._skip = 0, 0
-        if offset:
-            self._skip = sum(1 for line in self._lines.read(False)[1:] if line.strip())
-            self._lines = Lines(path, 0)
-
-    def read(self, final: bool) -> list[dict[str, float]]:
-        """The new reports, in their order."""
-        if self._header and self._header_now() not in (self._header, []):
-            self._lines, self._header, self._skip, self._rows = Lines(self.path), [], self._rows, 0
-        before = self._lines.offset
         lines = self._lines.read(final)
-        if self._lines.offset < before:
-            self._header, self._rows, self._skip = [], 0, 0
+        if self._lines.anew:
+            self._begin_again()
+        self.lines_seen += len(lines)
         reports = []
-        for line in lines:
-            row = _cells(line)
-            if not row or line.startswith("#"):
-                continue
-            if not self._header:
-                self._header = row
-                continue
-            if len(row) < len(self._header) and line is lines[-1] and final:
-                continue  # its end is missing: what stands there may be half a number
-            self._rows += 1
-            if self._rows > self._skip:
-                reports += self._report(row)
+        for number, line in enumerate(lines, 1):
+            values = self._values(line, torn=final and number == len(lines))
+            if self._is_new(values):
+                self._count += 1
+                reports.append(values | {"step": values.get(self._step, self._count)})
         return reports
 
-    def _report(self, row: list[str]) -> list[dict[str, float]]:
+    def _begin_again(self) -> None:
+        if len(self._marks) == self._forget:  # all of it from an earlier attempt
+            self._marks = []
+        self._place, self._forget = 0, -1
+
+    def _is_new(self, values: dict[str, float]) -> bool:
+        if not values:
+            return False
+        mark, place = self._mark(values), self._place
+        self._place += 1
+        if self._marks[place : place + 1] == [mark]:
+            return False
+        self._marks[place:] = [mark]
+        return True
+
+    def _mark(self, values: dict[str, float]) -> int:
+        return hash(str(values))
+
+    def _values(self, line: str, torn: bool) -> dict[str, float]:
+        """What a line says.
+
+        :param torn: its end may be missing
+        """
+        raise NotImplementedError
+
+
+class JsonLines(_Reports):
+    """Reports printed as JSON objects, one per line, between whatever else is printed."""
+
+    def _values(self, line: str, torn: bool) -> dict[str, float]:
+        return numbers_in(line)
+
+
+class CsvRows(_Reports):
+    """Reports written as rows below a header."""
+
+    def __init__(self, path: Path, step: str, earlier: Earlier | int = 0, count: int = 0) -> None:
+        self._header: list[str] = []
+        self._first_header: list[str] = []
+        super().__init__(path, step, earlier, count)
+
+    def _begin_again(self) -> None:
+        super()._begin_again()
+        self._header = []
+
+    def _mark(self, values: dict[str, float]) -> int:
+        return hash(str([values.get(name) for name in self._first_header]))  # the same with a new column
+
+    def _values(self, line: str, torn: bool) -> dict[str, float]:
+        row = [] if line.startswith("#") else _cells(line)
+        if not self._header:
+            self._header = row
+            if not self._first_header or not set(self._first_header) <= set(row):  # another table
+                self._first_header, self._marks = row, []
+            return {}
+        if torn and len(row) < len(self._header):
+            return {}  # what stands there may be half a number
         values = {}
         for name, cell in zip(self._header, row, strict=False):
             try:
                 values[name] = float(cell)
             except ValueError:
                 continue
-        if not values:
-            return []
-        self._count += 1
-        return [values | {"step": values.get(self._step, self._count)}]
-
-    def _header_now(self) -> list[str]:
-        try:
-            with self.path.open(encoding="utf-8", errors="replace") as file:
-                for line in file:
-                    if not line.startswith("#"):
-                        return _cells(line.rstrip("\n")) if line.endswith("\n") else []
-        except OSError:
-            pass
-        return []
+        return values
 
 
 def numbers_in(line: str) -> dict[str, float]:
     """The numbers of a JSON object on a line, inner objects' names joined by "/"; {} where there is none."""
+    line = plain(line)
     start, end = line.find("{"), line.rfind("}")
     # Another stream's progress bar may stand before it on the same line, so it need not begin there.
     if start < 0 or end < start or (line[:start].strip() and "\r" not in line[:start]):
         return {}
     try:
         value = json.loads(line[start : end + 1])
-    except ValueError:
+        return flat(value) if isinstance(value, Mapping) else {}
+    except (ValueError, RecursionError):  # RecursionError: nested a thousand deep
         return {}
-    return flat(value) if isinstance(value, Mapping) else {}
 
 
 def flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, float]:
@@ -152,6 +230,13 @@ def flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, float]:
     return found
 
 
+def _text(line: bytes) -> str:
+    return line.removeprefix(codecs.BOM_UTF8).decode(errors="replace")
+
+
 def _cells(line: str) -> list[str]:
-    cells = next(csv.reader([line.rstrip("\r")]), [])
+    try:
+        cells = next(csv.reader([line.rstrip("\r")]), [])
+    except csv.Error:  # a field longer than they may be: text, no report
+        return []
     return [cell.strip() for cell in cells] if any(cell.strip() for cell in cells) else []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import glob
 import json
 import os
 import platform
@@ -14,13 +15,16 @@ from typing import Any
 
 from rayfish.errors import RayfishError
 from rayfish.files import atomic_write
-from rayfish.sweep.program.command import filled, names_in, words_of
+from rayfish.sweep.program.command import filled, names_in, plain, words_of
 from rayfish.sweep.program.process import Process, ended, hint_for, shown
 from rayfish.sweep.program.settings import REPORTS, ProgramSettings
-from rayfish.sweep.program.sources import LOG, RECORD, Metrics, Places, newest
+from rayfish.sweep.program.sources import LOG, RECORD, Metrics, Places, matches, newest
 from rayfish.sweep.work import DONE, Resources, Task, Work
 
 _SHORTEST_WAIT_S, _LONGEST_WAIT_S = 0.02, 0.2
+_SILENT_S = 1.0
+"""After so long without a report the sweep is asked whether to go on."""
+_NOTE_EVERY_S = 5.0
 
 
 class ProgramWork(Work):
@@ -40,6 +44,7 @@ class ProgramWork(Work):
         start = Path(filled(settings.folder, self._values)) if settings.folder else Path.cwd()
         self._start = start.expanduser().absolute()
         before = _record(self._folder)
+        self._there_before = before.get("there_before", {}) if before else self._checkpoints_there()
         checkpoint = self._checkpoint_to_go_on_from(task)
         self._resumed = bool(checkpoint)
         words = words_of(settings.command, settings.arguments, task.params, built_in(task))
@@ -52,8 +57,9 @@ class ProgramWork(Work):
                 f"the folder {self._start} does not exist", "set program.folder to one that does"
             )
         self._reports: deque[dict[str, float]] = deque()
-        self._count = int(before.get("reports", 0)) if checkpoint else 0
-        self._step = 0.0
+        self._count = _reports_before(before, task) if checkpoint else 0
+        self._step = float(before.get("step", 0.0)) if checkpoint else 0.0
+        self._noted = 0.0
         self._news, self._waited = time.monotonic(), _SHORTEST_WAIT_S
         self._log_size = 0
         self._ended = False
@@ -72,7 +78,7 @@ class ProgramWork(Work):
 
     def step(self) -> Mapping[str, Any] | None:
         """The next report as soon as there is one; None when the program has ended well."""
-        self._waited = _SHORTEST_WAIT_S
+        self._waited, asked = _SHORTEST_WAIT_S, time.monotonic()
         while not self._reports:
             code = self._process.poll()
             self._reports.extend(self._metrics.read(final=code is not None))
@@ -82,12 +88,17 @@ class ProgramWork(Work):
                 self._over(code)
                 return None
             self._listen()
+            if time.monotonic() - asked > _SILENT_S:
+                return {}
             self._process.wait(self._waited)
             self._waited = min(1.5 * self._waited, _LONGEST_WAIT_S)
         self._news = time.monotonic()
         self._count += 1
         report = self._reports.popleft()
         self._step = report["step"]
+        if self._news - self._noted > _NOTE_EVERY_S:  # should this process be killed
+            self._noted = self._news
+            self._note("running", "")
         return {**report, REPORTS: self._count}
 
     def save(self) -> str:
@@ -95,7 +106,8 @@ class ProgramWork(Work):
         if self._settings.checkpoints is None:
             return ""
         running = self._process.poll() is None
-        return newest(self._places(self._settings.checkpoints), self._process.open_files if running else set)
+        writing = self._process.open_files if running else set
+        return newest(self._places(self._settings.checkpoints), writing, since=self._there_before)
 
     def end(self, how: str, why: str) -> None:
         """Ends the program and everything it started."""
@@ -146,11 +158,12 @@ class ProgramWork(Work):
 
     def _places(self, pattern: str | None) -> Places:
         """Where a pattern is looked for; it can mean one trial only when it names it."""
-        text = filled(pattern, self._values) if pattern else None
-        names_trial = bool(pattern and set(names_in([pattern])) & ({"trial", "folder", "name"}))
-        if text and Path(text).is_relative_to(self._folder):
-            names_trial = True
-        return Places(self._folder, self._start, text, names_trial)
+        if not pattern:
+            return Places(self._folder, self._start, None, names_trial=False)
+        names_trial = bool(set(names_in([pattern])) & {"trial", "folder", "name"})
+        below = Path(filled(pattern, self._values)).is_relative_to(self._folder)
+        literal = {key: glob.escape(plain(value)) for key, value in self._values.items()}
+        return Places(self._folder, self._start, filled(pattern, literal), names_trial or below)
 
     def _checkpoint_to_go_on_from(self, task: Task) -> str:
         if self._settings.resume is None:
@@ -164,7 +177,12 @@ class ProgramWork(Work):
             return task.donor
         if not task.resume or self._settings.checkpoints is None:
             return ""
-        return newest(self._places(self._settings.checkpoints))
+        return newest(self._places(self._settings.checkpoints), since=self._there_before)
+
+    def _checkpoints_there(self) -> dict[str, int]:
+        """What matches before the trial begins: files of an earlier sweep, with the same names."""
+        pattern = self._settings.checkpoints
+        return matches(self._places(pattern)) if pattern is not None else {}
 
     def _note(self, state: str, why: str, **more: Any) -> None:
         """Keeps what happened in the trial's `program.json`."""
@@ -181,14 +199,15 @@ class ProgramWork(Work):
             "reports": self._count,
             "step": self._step,
             "last_lines": process.last_lines() if state != "running" else [],
+            "there_before": self._there_before,
             **more,
         }
-        old = _record(self._folder) if state != "running" else {}
+        old = _record(self._folder) if "checkpoint" not in more else {}
         text = json.dumps({**old, **record}, indent=2, ensure_ascii=False)
         try:
             atomic_write(self._folder / RECORD, text + "\n")
         except OSError as error:
-            if state == "running":
+            if "checkpoint" in more:
                 self._process.stop()
                 raise RayfishError(f"{self._folder} cannot be written: {error.strerror}") from error
 
@@ -216,6 +235,15 @@ def environment(settings: ProgramSettings, task: Task, resources: Resources) -> 
         own["OMP_NUM_THREADS"] = str(int(resources.cpus))
     values = {**built_in(task), **task.params}
     return {**os.environ, **own, **{key: filled(text, values) for key, text in settings.env.items()}}
+
+
+def _reports_before(before: Mapping[str, Any], task: Task) -> int:
+    """How many reports a program that goes on has given; what the sweep has heard is the truth."""
+    counted, (name, heard) = int(before.get("reports", 0)), task.heard
+    by_count = name == REPORTS or (counted and counted == before.get("step"))  # it says no steps of its own
+    if not by_count:
+        return counted
+    return int(heard) if task.donor else max(counted, int(heard))
 
 
 def _record(folder: Path) -> dict[str, Any]:

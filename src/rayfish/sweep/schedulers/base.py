@@ -118,7 +118,7 @@ class Scheduler:
             self.add(number, event["params"], point=event.get("point"))
         elif kind == "start":
             self.started(number)
-        elif kind == "report":
+        elif kind == "report" and not event.get("again"):
             told = {self.time: event.get("step"), self.metric: event.get("value")}
             metrics = dict(event.get("metrics") or {})
             self.report(number, metrics | {key: v for key, v in told.items() if v is not None})
