@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from rayfish.cli.app import app
 from rayfish.cli.main import main
 from rayfish.run.directory import find_run
+from rayfish.sweep.directory import SweepDirectory
+from rayfish.sweep.jobs import Job, JobList
 from rayfish.sweep.records import DONE, fold, read_events
 from tests.helpers import rayfish
 
@@ -45,6 +48,22 @@ WRONG = {
     ),
     ("--program", "python -c 1 {x}", "x=uniform(0,1)"): ("search.metric", "name one that it writes"),
     ("--function", "a:b", "--program", "c", "x=uniform(0,1)"): ("exclude each other", "give one"),
+    ("-f", "a.yaml", "--program", "c {x}", "x=uniform(0,1)"): (
+        "-f and --program exclude",
+        "give one of them",
+    ),
+    ("-f", "a.yaml", "--function", "a:b", "x=uniform(0,1)"): ("-f and --function exclude", "`program: "),
+    ("-f", "a.yaml", "--sub_jobs", "echo a"): ("-f and --sub-jobs exclude", "give one of them"),
+    ("--program", "python -c 1 {x} {b}", "x=choice(1,2)", "if", "b=1", "b=choice(1,2)"): (
+        "search.metric",
+        "name one that it writes",
+    ),
+    ("--program", "python -c 1 {x}", "x=uniform(0,1)", "search.metric=a", "search.resources.cpu=nan"): (
+        "search.resources.cpu: cannot be nan",
+        "finite",
+    ),
+    ("--gpu_per_worker", "1.5", "--sub_jobs", "echo a"): ("gpu_per_worker: is 1.5", "give 1 or 2"),
+    ("--sub_jobs", "echo a", "--gpu_per_worker", "nan"): ("gpu_per_worker: cannot be nan", "finite"),
 }
 
 
@@ -87,6 +106,74 @@ def test_mistakes_in_a_file_are_told_with_its_lines(workdir, capsys):
         ("training.lrr", "command line"),
     ):
         assert f"{key}: there is no such key\n    written in: {where}" in told
+
+
+@pytest.fixture
+def jobs_started(monkeypatch):
+    """Lists of jobs as they would be started: commands, CPUs, GPUs, and where their results go."""
+    from rayfish.sweep import jobs
+
+    started = []
+    monkeypatch.setattr(jobs, "run_and_tell", lambda *given: started.append(given) or 0)
+    return started
+
+
+def run_tune(*words):
+    app(args=["tune", *words], standalone_mode=False)
+
+
+ISAAC_LAB = "python train.py --task A --headless + python train.py --task B --num_workers 4 -f x"
+
+
+def test_all_words_after_sub_jobs_are_the_jobs_own(jobs_started):
+    run_tune("--num_workers", "2", "--sub_jobs", *ISAAC_LAB.split())
+    ((jobs, *_),) = jobs_started
+    assert [" ".join(job.command) for job in jobs.jobs] == ISAAC_LAB.split(" + ")
+    assert jobs.share == 2
+
+
+@pytest.mark.parametrize("flag", ["--sub_jobs", "--sub-jobs"])
+@pytest.mark.parametrize("after_first", [True, False])
+def test_options_after_a_quoted_command_are_rayfishs_own(flag, after_first, jobs_started):
+    commands, each = (
+        ["python train.py --task A", "+", "python train.py --task B"],
+        ["--gpu_per_worker", "0.5"],
+    )
+    place = 1 if after_first else 3
+    run_tune(flag, *commands[:place], *each, *commands[place:], "--local-dir", "there")
+    ((jobs, _, _, root),) = jobs_started
+    assert [job.command[-1] for job in jobs.jobs] == ["A", "B"]
+    assert [job.gpus for job in jobs.jobs] == [0.5, 0.5] and root == "there"
+
+
+def test_the_documented_jobs_are_read_by_the_command(jobs_started):
+    words = ["python train.py --task A", "+", "python train.py --task B", "--gpu_per_worker", "0.5"]
+    with pytest.raises(SystemExit) as ended:
+        main(["tune", "--local-dir", "there", "--sub_jobs", *words])
+    ((jobs, _, _, root),) = jobs_started
+    assert ended.value.code == 0 and root == "there"
+    assert [(job.command[-1], job.gpus) for job in jobs.jobs] == [("A", 0.5), ("B", 0.5)]
+
+
+def test_results_of_a_file_of_jobs_go_where_local_dir_says(workdir, jobs_started):
+    (workdir / "tasks.yaml").write_text("tasks: [{command: echo a}]")
+    for words in (["--local-dir", "my runs"], ["runtime.local_dir=my runs"], []):
+        with pytest.raises(SystemExit) as ended:
+            main(["tune", "-f", "tasks.yaml", *words])
+        assert ended.value.code == 0
+    assert [given[3] for given in jobs_started] == ["my runs", "my runs", "runs"]
+
+
+def test_words_for_a_resumed_list_of_jobs_are_refused(workdir, jobs_started, capsys):
+    folder = SweepDirectory.create("runs", "mine", {"kind": "jobs"})
+    JobList((Job("a", ("echo", "a")),)).keep(folder.path)
+    folder.release()
+    for word in ("search.num_samples=4", "runtime.local_dir=there"):
+        with pytest.raises(SystemExit) as ended:
+            main(["tune", "--resume", str(folder.path), word])
+        told = capsys.readouterr().err
+        assert ended.value.code == 1 and f"is a list of jobs, which '{word}' says nothing about" in told
+    assert not jobs_started
 
 
 @pytest.mark.slow

@@ -19,7 +19,10 @@ from rich.console import Console
 
 from rayfish.errors import ConfigError, RayfishError
 from rayfish.run.engine import RayOptions
+from rayfish.sweep.amounts import resources_of
 from rayfish.sweep.jobs import Job, JobList, from_words, read_jobs, run_jobs
+from rayfish.sweep.jobs.run import _Runner
+from rayfish.sweep.records import read_events
 from tests.sweep.test_program_process import gone_within
 
 ISAAC_LAB = """
@@ -99,6 +102,38 @@ class TestReading:
         ):
             assert part in text
 
+    def test_a_job_without_a_command_is_told(self):
+        tasks = [{"command": ""}, {"command": []}, {"command": None}, {"command": [" "]}, {"py_args": ""}]
+        with pytest.raises(ConfigError) as refused:
+            read_jobs({"tasks": [*tasks, {"command": "echo fine"}]})
+        assert [problem.key for problem in refused.value.problems] == [f"tasks[{n}]" for n in range(5)]
+        assert {problem.what for problem in refused.value.problems} == {"its command is empty"}
+        with pytest.raises(ConfigError, match="job 2: its command is empty"):
+            from_words(["echo a", "+", ""])
+
+    def test_amounts_that_ray_cannot_give_are_told(self):
+        nan, inf = float("nan"), float("inf")
+        amounts = {"num_cpus": nan, "num_gpus": 1.5, "memory": inf}
+        with pytest.raises(ConfigError) as refused:
+            read_jobs({"tasks": [{"command": "a", **amounts}, {"command": "b", "num_cpus": 1e-5}]})
+        text = str(refused.value)
+        for part in (
+            "tasks[0].num_cpus: cannot be nan",
+            "tasks[0].num_gpus: is 1.5, and Ray gives a part of one GPU, or whole ones",
+            "next step: give 1 or 2, or less than 1",
+            "tasks[0].memory: cannot be inf",
+            "tasks[1].num_cpus: is 1e-05, and Ray counts in steps of 0.0001",
+        ):
+            assert part in text
+        for name, value in (("gpu", 1.5), ("gpu", nan), ("cpu", inf), ("ram_gb", nan), ("cpu", [1, -1])):
+            with pytest.raises(ConfigError, match=f"{name}_per_worker: ") as refused:
+                from_words(["a", "+", "b"], **{f"{name}_per_worker": value})
+            assert len(refused.value.problems) == 1
+        for resources in ({"cpu": nan}, {"num_gpus": "1.5"}, {"license": inf}, {"memory": "1e999"}):
+            with pytest.raises(ConfigError, match=f"search.resources.{next(iter(resources))}: "):
+                resources_of(resources)
+        assert resources_of({"gpu": 0.5, "cpu": 1.5, "license": 1.5}).gpus == 0.5
+
     def test_files_that_are_no_lists_are_told(self, workdir):
         (workdir / "a.yaml").write_text("- 1\n")
         (workdir / "b.yaml").write_text("tasks: [\n")
@@ -160,6 +195,63 @@ class TestRunning:
         assert "imported" not in text and "bad     │ trying" in text
         events = [json.loads(line) for line in (workdir / "out/jobs.jsonl").read_text().splitlines()]
         assert [e["job"] for e in events if e["event"] == "end"].count("bad") == 2
+
+    def test_a_resumed_list_starts_its_jobs_where_it_began(self, workdir, monkeypatch):
+        (workdir / "out").mkdir()
+        (workdir / "elsewhere").mkdir()
+        JobList((python("a", "import os; print(os.getcwd())"),)).keep(workdir / "out")
+        monkeypatch.chdir(workdir / "elsewhere")
+        run(read_jobs(workdir / "out"), workdir / "out")
+        assert (workdir / "out/a/log.txt").read_text() == f"{workdir}\n"
+        kept = json.loads((workdir / "out/jobs.json").read_text())
+        del kept["start"]  # a list of an earlier version
+        (workdir / "out/jobs.json").write_text(json.dumps(kept))
+        run(read_jobs(workdir / "out"), workdir / "out")
+        assert (workdir / "out/a/log.txt").read_text() == f"{workdir}\n{workdir / 'elsewhere'}\n"
+
+    def test_ctrl_c_loses_no_answer_and_jobs_ended_by_it_are_not_said_to_be_out_of_memory(
+        self, workdir, monkeypatch
+    ):
+        stubborn = "import signal, time; signal.signal(15, signal.SIG_IGN); print('up', flush=True)"
+        jobs = JobList((python("stubborn", f"{stubborn}; time.sleep(600)"), python("quick", "print('ok')")))
+        heard, log = _Runner._heard, workdir / "out/stubborn/log.txt"
+
+        def heard_with_ctrl_c(self, name, news):
+            if name == "quick" and news.over:
+                while "up" not in (log.read_text() if log.exists() else ""):
+                    time.sleep(0.05)
+                signal.raise_signal(signal.SIGINT)  # its answer is taken from the list, and not noted yet
+            heard(self, name, news)
+
+        monkeypatch.setattr(_Runner, "_heard", heard_with_ctrl_c)
+        with pytest.raises(KeyboardInterrupt):
+            run(jobs, workdir / "out")
+        events = [json.loads(line) for line in (workdir / "out/jobs.jsonl").read_text().splitlines()]
+        ends = {event["job"]: event for event in events if event["event"] == "end"}
+        assert {name: (end["state"], end["code"]) for name, end in ends.items()} == {
+            "quick": ("done", 0),
+            "stubborn": ("stopped", -signal.SIGKILL),
+        }
+        assert "was ended by SIGKILL" in ends["stubborn"]["error"]
+        assert "out of memory" not in ends["stubborn"]["error"]
+
+    def test_a_second_ctrl_c_ends_jobs_at_once(self, workdir, monkeypatch):
+        stubborn = "import signal, time; signal.signal(15, signal.SIG_IGN); print('up', flush=True)"
+        jobs = JobList((python("stubborn", f"{stubborn}; time.sleep(600)"),))
+        listen, begun = _Runner._listen, []
+
+        def listen_with_ctrl_c(self, seconds):
+            listen(self, seconds)
+            if (workdir / "out/stubborn/log.txt").exists() and len(begun) < 2:
+                begun.append(time.monotonic())
+                signal.raise_signal(signal.SIGINT)
+
+        monkeypatch.setattr(_Runner, "_listen", listen_with_ctrl_c)
+        with pytest.raises(KeyboardInterrupt):
+            run(jobs, workdir / "out")
+        assert time.monotonic() - begun[0] < 4.0  # its grace alone is five seconds
+        (end,) = [e for e in read_events(workdir / "out/jobs.jsonl") if e["event"] == "end"]
+        assert end["state"] == "stopped"
 
     def test_jobs_wait_for_room(self, workdir):
         jobs = JobList((python("a", STAMPS, 3), python("b", STAMPS, 3)))

@@ -187,6 +187,27 @@ def test_bayesopt_searches_numbers_and_names_the_parameters_that_are_none() -> N
 
 
 @pytest.mark.parametrize("method", ["random", *METHODS])
+def test_a_parameter_with_one_value_has_that_value_in_every_point(method: str) -> None:
+    tree = {"a.x": "uniform(0,1)", "n": "randint(1,2)", "q": "quniform(0.5,0.6,0.25)", "w": "choice(7)"}
+    done = go_on(opened(method, parameters_in(tree), start=[{"a.x": 0.5, "n": 1}]), 1, 6)
+    assert all((p["n"], p["q"], p["w"]) == (1, 0.5, 7) for p, _ in done)
+    assert len({p["a.x"] for p, _ in done}) == 6
+    resumed = opened(method, parameters_in(tree))
+    resumed.recall(known(done))
+    point = resumed.ask(7)
+    assert point is not None and point["n"] == 1
+    alone = opened(method, parameters_in({"n": "randint(1,2)"}))
+    assert [alone.ask(1), alone.ask(2)] == [{"n": 1}, {"n": 1}]
+
+
+def test_a_method_prints_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+    space = parameters_in({"a.x": "choice(1,2)"})
+    done = go_on(opened("bayesopt", space), 1, 14)
+    opened("bayesopt", space).recall(known(done))
+    assert capsys.readouterr().out == ""
+
+
+@pytest.mark.parametrize("method", ["random", *METHODS])
 def test_starting_points_come_first_and_what_they_leave_out_is_chosen(method: str) -> None:
     start = [{"a.x": 0.123, "y": 0.5}, {"y": 0.25}]
     searcher = opened(method, start=start)

@@ -199,3 +199,21 @@ def test_a_grid_that_nobody_could_run_is_refused():
     many = {f"k{i}": list(range(20)) for i in range(5)}
     with pytest.raises(ConfigError, match="3,200,000 points"):
         parameters_in(many)
+
+
+def test_numpys_numbers_become_pythons_and_arrays_stay_arrays():
+    array = np.array([1, 2])
+    space = parameters_in(
+        {
+            "lr": {"type": "grid", "values": list(np.linspace(0.1, 0.3, 2))},
+            "n": {"choice": [np.int64(8), np.bool_(True), np.str_("a"), [np.int64(4)], (np.float32(0.5),)]},
+            "same": {"type": "grid", "values": np.array([1, 2])},
+            "data": {"grid_search": [array, array]},
+            "b": {"type": "uniform", "values": [np.float64(0), np.int64(1)], "when": {"same": np.int64(1)}},
+        }
+    )
+    assert [repr(value) for value in space["lr"].values] == ["0.1", "0.3"]
+    assert repr(space["n"].values) == "(8, True, 'a', [4], (0.5,))"
+    assert repr(space["same"].values) == "(1, 2)"
+    assert space["data"].values[0] is array
+    assert repr(space["b"].values) == "(0.0, 1.0)" and repr(space["b"].when) == "(('same', (1,)),)"

@@ -22,7 +22,7 @@ app = typer.Typer(
     help=SUMMARY,
 )
 app.command(no_args_is_help=False)(train.train)
-app.command()(tune.tune)
+app.command(cls=tune.TuneCommand)(tune.tune)
 app.command()(evaluate.evaluate)
 app.command()(rollout.rollout)
 app.command()(view.view)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Annotated, Any
 
 import typer
+from typer.core import TyperCommand
 
 from rayfish.cli.config import ConfigDir, ConfigName, File, Words, chosen
 from rayfish.cli.train import (
@@ -22,6 +24,7 @@ from rayfish.errors import RayfishError
 
 _OTHERS = "In place of an experiment"
 _JOBS = "A list of jobs, each with its resources"
+_SUB_JOBS = ("--sub-jobs", "--sub_jobs")
 
 Resume = Annotated[
     str | None, typer.Option(help="Go on with a sweep: its path, name, id, or [bold]last[/bold].")
@@ -36,7 +39,12 @@ Program = Annotated[
 ]
 SubJobs = Annotated[
     bool,
-    typer.Option("--sub-jobs", "--sub_jobs", help="Commands, with + between them.", rich_help_panel=_JOBS),
+    typer.Option(
+        *_SUB_JOBS,
+        help="Commands, with + between them. All that follows is theirs, as it stands; only after a command "
+        "that is one quoted text, options are Rayfish's again.",
+        rich_help_panel=_JOBS,
+    ),
 ]
 NumWorkers = Annotated[
     int | None, typer.Option("--num-workers", "--num_workers", help="Jobs at a time.", rich_help_panel=_JOBS)
@@ -55,6 +63,29 @@ RamEach = Annotated[
         "--ram-gb-per-worker", "--ram_gb_per_worker", help="Memory of each job, in GB.", rich_help_panel=_JOBS
     ),
 ]
+
+
+class TuneCommand(TyperCommand):
+    """`rayfish tune`, whose --sub-jobs takes the rest of the line, as Isaac Lab's wrap_resources does."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """The words of jobs are kept from being read as options of ours."""
+        return super().parse_args(ctx, with_jobs_last(args))
+
+
+def with_jobs_last(words: Sequence[str]) -> list[str]:
+    """The same line with the jobs' words at its end, after `--`."""
+    at = next((number for number, word in enumerate(words) if word in _SUB_JOBS), None)
+    if at is None:
+        return list(words)
+    from rayfish.sweep.jobs.listed import commands_in
+
+    ours, theirs = list(words[: at + 1]), list[str]()
+    for command in commands_in(words[at + 1 :]):
+        quoted = len(command) > 1 and len(command[0].split()) > 1 and command[1].startswith("-")
+        theirs += ["+", *(command[:1] if quoted else command)]
+        ours += command[1:] if quoted else []
+    return [*ours, "--", *theirs[1:]]
 
 
 def tune(
@@ -90,6 +121,8 @@ def tune(
     A function: [bold]rayfish tune --function train.py:objective 'x=grid(-1,0,1)'[/bold]
 
     A program: [bold]rayfish tune --program 'python a.py {lr}' 'lr=uniform(0,1)' search.metric=loss[/bold]
+
+    Jobs: [bold]rayfish tune --num-workers 2 --sub-jobs python a.py --task A + python a.py --task B[/bold]
     """
     from rayfish.experiment.overrides import split_words
     from rayfish.run.engine import RayOptions
@@ -98,12 +131,15 @@ def tune(
 
     options = RayOptions(address, ray_num_cpus, ray_num_gpus, ray_object_store_memory, temp_dir, dashboard)
     given = list(words or [])
+    ways = {"-f": file, "--resume": resume, "--function": function, "--program": program}
+    chosen_ways = [way for way, value in (ways | {"--sub-jobs": sub_jobs}).items() if value]
+    if len(chosen_ways) > 1:
+        hint = "give one of them; a file names its function or program itself: `program: python train.py`"
+        raise RayfishError(f"{' and '.join(chosen_ways)} exclude each other", hint)
     if sub_jobs:
         each = {"cpu": cpu_per_worker, "gpu": gpu_per_worker, "ram_gb": ram_gb_per_worker}
-        _leave(start.sub_jobs(given, num_workers, each, options))
+        _leave(start.sub_jobs(given, num_workers, each, options, local_dir or "runs"))
         return
-    if sum(map(bool, (resume, function, program))) > 1:
-        raise RayfishError("--resume, --function and --program exclude each other", "give one of them")
     if local_dir:
         given.append(word("runtime.local_dir", local_dir))
     common: dict[str, Any] = {"options": options, "plain": plain or None}

@@ -109,6 +109,10 @@ def require_answer(address: str) -> None:
     :raises RayfishError: nothing listens there
     """
     found = re.fullmatch(r"(?:ray://)?(?P<host>[^/:]+):(?P<port>\d+)", address)
+    if address and address not in ("auto", "local") and ":" not in address:
+        raise RayfishError(
+            f"{address!r} is no address of a Ray cluster", "give HOST:PORT, or ray://HOST:PORT"
+        )
     if found:
         try:
             socket.create_connection((found["host"], int(found["port"])), timeout=5).close()

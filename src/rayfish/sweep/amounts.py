@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import math
 import operator
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -22,6 +23,8 @@ _OPERATORS: dict[type, Callable[[Any, Any], Any]] = {
     ast.Mod: operator.mod,
 }
 _LARGEST_POWER = 128
+_LEAST = 0.0001
+"""What Ray counts in; smaller amounts it refuses."""
 
 
 def resources_of(values: Mapping[str, Any], where: str = "") -> Resources:
@@ -36,9 +39,7 @@ def resources_of(values: Mapping[str, Any], where: str = "") -> Resources:
         name = _NAMES.get(known, known if known in ("cpu", "gpu", "memory") else str(key))
         if name in amounts:
             problems.append(Problem(place, f"is {name} once more", "leave one of the two out", where))
-        amounts[name] = amount(value, place, problems, where)
-        if amounts[name] < 0:
-            problems.append(Problem(place, f"is {amounts[name]:g}", "give 0 or more", where))
+        amounts[name] = held(value, name, place, problems, where)
     if problems:
         raise ConfigError(problems)
     return Resources(
@@ -49,16 +50,34 @@ def resources_of(values: Mapping[str, Any], where: str = "") -> Resources:
     )
 
 
+def held(value: Any, what: str, key: str, problems: list[Problem], where: str = "") -> float:
+    """How much is held of `what` (cpu, gpu, ...), if Ray can give that; the problem is noted, else."""
+    number = amount(value, key, problems, where)
+    if number < 0:
+        problems.append(Problem(key, f"is {number:g}", "give 0 or more", where))
+    elif 0 < number < _LEAST:
+        told = f"is {number:g}, and Ray counts in steps of {_LEAST}"
+        problems.append(Problem(key, told, f"give 0, or {_LEAST} and more", where))
+    elif what == "gpu" and number > 1 and not number.is_integer():
+        told = f"is {number:g}, and Ray gives a part of one GPU, or whole ones"
+        hint = f"give {math.floor(number)} or {math.ceil(number)}, or less than 1"
+        problems.append(Problem(key, told, hint, where))
+    return number
+
+
 def amount(value: Any, key: str, problems: list[Problem], where: str = "") -> float:
     """A number, or a text of arithmetic with numbers: `10*1024**3`; 0 with the problem noted, else."""
-    if isinstance(value, int | float) and not isinstance(value, bool):
-        return float(value)
-    if isinstance(value, str):
-        try:
-            return float(_calculated(ast.parse(value.strip(), mode="eval").body))
-        except (SyntaxError, ValueError, TypeError, ArithmeticError):
-            pass
     hint = "write a number, or arithmetic such as 10*1024**3"
+    try:
+        number = math.nan
+        if isinstance(value, int | float) and not isinstance(value, bool):
+            number, hint = float(value), "give a number that is finite"
+        elif isinstance(value, str):
+            number = float(_calculated(ast.parse(value.strip(), mode="eval").body))
+    except (SyntaxError, ValueError, TypeError, ArithmeticError):
+        pass
+    if math.isfinite(number):
+        return number
     problems.append(Problem(key, f"cannot be {value!r}", hint, where))
     return 0.0
 

@@ -32,6 +32,19 @@ class Lost:
     node: bool
 
 
+def why_lost(error: Exception) -> Lost:
+    """What has become of a worker whose call failed with this."""
+    from ray.exceptions import ActorUnavailableError
+
+    if isinstance(error, ActorUnavailableError):
+        # Of a process that ended its machine tells Ray at once, of a machine nobody does.
+        return Lost("its machine does not answer", node=True)
+    text = str(error).partition("Some common causes")[0]
+    if _NODE_GONE.search(text):
+        return Lost("its machine has left the cluster", node=True)
+    return Lost(explain_exit(text).what, node=False)
+
+
 def _pickled(target: Target) -> bytes:
     import cloudpickle
 
@@ -202,14 +215,8 @@ class Crew:
     def _answer(self, future: Any) -> Reply | Lost:
         try:
             return self._ray.get(future)
-        except self._ray.exceptions.ActorUnavailableError:
-            # Of a process that ended its machine tells Ray at once, of a machine nobody does.
-            return Lost("its machine does not answer", node=True)
         except self._ray.exceptions.RayError as error:
-            text = str(error).partition("Some common causes")[0]
-            if _NODE_GONE.search(text):
-                return Lost("its machine has left the cluster", node=True)
-            return Lost(explain_exit(text).what, node=False)
+            return why_lost(error)
 
     def _end(self, hand: _Hand) -> None:
         if not self._ray.is_initialized():  # Ray would start one of its own

@@ -6,11 +6,11 @@ Without the cluster's head, calls of Ray do not return; a minute later Ray ends 
 from __future__ import annotations
 
 import os
-import sys
 import threading
 
 from rayfish.errors import RayfishError
 from rayfish.run.engine import Lifeline
+from rayfish.run.logs import to_terminal
 
 _LOOK_EVERY_S, _ANSWER_S = 1.0, 10.0
 
@@ -55,5 +55,5 @@ class Lookout:
         while not self._over.wait(_LOOK_EVERY_S):
             self._lost = self._lifeline.lost()
             if self._lost and not self._over.wait(_ANSWER_S):
-                print(f"error: {self._lost}\n  next step: {self.hint}", file=sys.stderr, flush=True)
+                to_terminal(f"error: {self._lost}\n  next step: {self.hint}\n")
                 os._exit(1)

@@ -299,9 +299,8 @@ def read(key: str, value: Any, problems: list[Problem], where: str = "") -> Para
         problems.append(Problem(key, wrong[0], wrong[1], where))
         return None
     numbers = kind not in (*_LISTS, "sample_from")
-    return Parameter(
-        key, kind, tuple(_number(kind, v) for v in values) if numbers else tuple(values), _when(when)
-    )
+    found = (_number(kind, v) if numbers else _python(v) for v in values)
+    return Parameter(key, kind, tuple(found), _when(when))
 
 
 def ordered(parameters: Sequence[Parameter], problems: Sequence[Problem] = ()) -> Space:
@@ -355,14 +354,14 @@ def _form(value: Mapping[str, Any]) -> tuple[str, list[Any], Any] | None:
         values = value.get("values", value.get("value"))
         return (
             str(value["type"]),
-            list(values) if isinstance(values, list | tuple) else [values],
+            list(values) if isinstance(values, list | tuple | np.ndarray) else [values],
             value.get("when"),
         )
     rest = {key: inner for key, inner in value.items() if key != "when"}
     if len(rest) == 1:
         kind, values = next(iter(rest.items()))
         known = kind in KINDS or kind in _ALIASES
-        if known and isinstance(values, list | tuple):
+        if known and isinstance(values, list | tuple | np.ndarray):
             return kind, list(values), value.get("when")
         if kind == "sample_from" and isinstance(values, str):
             return kind, [values], value.get("when")
@@ -420,7 +419,17 @@ def _sweep(word: str) -> str:
 def _when(when: Any) -> tuple[tuple[str, tuple[Any, ...]], ...]:
     """A condition as (key, values it may have); a single value stands for itself."""
     pairs = when.items() if isinstance(when, Mapping) else ()
-    return tuple((str(key), tuple(v) if isinstance(v, list | tuple) else (v,)) for key, v in pairs)
+    listed = ((str(key), v if isinstance(v, list | tuple) else (v,)) for key, v in pairs)
+    return tuple((key, tuple(map(_python, values))) for key, values in listed)
+
+
+def _python(value: Any) -> Any:
+    """NumPy's numbers, words and truth values as Python's own, also in lists; arrays stay what they are."""
+    if isinstance(value, np.number | np.bool_ | np.str_):
+        return value.item()
+    if type(value) in (list, tuple):
+        return type(value)(map(_python, value))
+    return {key: _python(inner) for key, inner in value.items()} if type(value) is dict else value
 
 
 def _number(kind: str, value: Any) -> float | int:

@@ -32,7 +32,10 @@ def named(
     """An experiment by name or file; or a file that describes a function's or program's sweep, or jobs."""
     text = _top_level(name)
     if "tasks" in text:
-        return _jobs(str(name), overrides, options)
+        placed = [word for word in overrides if word.startswith("runtime.local_dir=")]
+        others = [word for word in overrides if word not in placed]
+        root = _values(placed).get("runtime.local_dir") or "runs"
+        return _jobs(str(name), others, options, str(root))
     if "function" in text or "program" in text:
         return _finished(api.run(_described(text, Path(str(name)), overrides), options, plain=plain))
     return _finished(api.run(plans.of_experiment(name, overrides, **where), options, plain=plain))
@@ -48,17 +51,18 @@ def other(
 ) -> int:
     """A function or a program, by the words of the command line alone."""
     text: dict[str, Any] = {"function": function} if function else {"program": {"command": program}}
-    loose = [word for word in words if "=" not in word]
+    settings = joined(words)
+    loose = [word for word in settings if "=" not in word]
     if loose:
         raise RayfishError(f"{loose[0]!r} is no setting", "write key=value; quote commands with spaces")
-    return _finished(api.run(_described(text, None, joined(words)), options, plain=plain))
+    return _finished(api.run(_described(text, None, settings), options, plain=plain))
 
 
 def resumed(sweep: str, words: Sequence[str], *, options: RayOptions, plain: bool | None = None) -> int:
     """A sweep that goes on, with other settings of its search where words say so."""
     folder = SweepDirectory.open(find_sweep(sweep))
     if folder.data.get("kind") == "jobs":
-        return _jobs(str(folder.path), [], options)
+        return _jobs(str(folder.path), words, options)
     values = _values(words)
     others = [key for key in values if not key.startswith("search.")]
     if others:
@@ -71,9 +75,13 @@ def resumed(sweep: str, words: Sequence[str], *, options: RayOptions, plain: boo
 
 
 def sub_jobs(
-    words: Sequence[str], num_workers: int | None, each: Mapping[str, float | None], options: RayOptions
+    words: Sequence[str],
+    num_workers: int | None,
+    each: Mapping[str, float | None],
+    options: RayOptions,
+    root: str = "runs",
 ) -> int:
-    """Commands with `+` between them, as Isaac Lab's wrap_resources takes them."""
+    """Commands with `+` between them, as Isaac Lab's wrap_resources takes them; results go below `root`."""
     from rayfish.sweep.jobs import from_words as jobs_from_words
     from rayfish.sweep.jobs import run_and_tell
 
@@ -84,17 +92,17 @@ def sub_jobs(
         gpu_per_worker=each.get("gpu"),
         ram_gb_per_worker=each.get("ram_gb"),
     )
-    return run_and_tell(jobs, "sub-jobs", options)
+    return run_and_tell(jobs, "sub-jobs", options, root)
 
 
-def _jobs(file: str, overrides: Sequence[str], options: RayOptions) -> int:
+def _jobs(file: str, overrides: Sequence[str], options: RayOptions, root: str = "runs") -> int:
     from rayfish.sweep.jobs import read_jobs, run_and_tell
 
     if overrides:
         raise RayfishError(
             f"{file} is a list of jobs, which {overrides[0]!r} says nothing about", "leave it out"
         )
-    return run_and_tell(read_jobs(file), Path(file).stem, options)
+    return run_and_tell(read_jobs(file), Path(file).stem, options, root)
 
 
 @dataclass

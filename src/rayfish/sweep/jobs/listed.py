@@ -14,14 +14,14 @@ from __future__ import annotations
 
 import json
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from rayfish.errors import ConfigError, Problem, RayfishError
 from rayfish.experiment.sections import Field
-from rayfish.sweep.amounts import amount
+from rayfish.sweep.amounts import held
 from rayfish.sweep.program.settings import checked
 from rayfish.sweep.work import Resources
 
@@ -81,6 +81,7 @@ class JobList:
     :param together: all start at once or none does
     :param pip: packages for Ray to install
     :param modules: folders of packages that the jobs can import
+    :param start: the folder they are started in; "" for the current one
     :param share: each job gets this part of a machine: 2 for half of it; 0: what it asks for itself
     :param folder: where an earlier call put its results; None for a new list
     """
@@ -90,6 +91,7 @@ class JobList:
     pip: tuple[str, ...] = ()
     modules: tuple[str, ...] = ()
     share: int = 0
+    start: str = ""
     folder: Path | None = field(default=None, compare=False)
 
     @property
@@ -102,8 +104,9 @@ class JobList:
         return list(dict.fromkeys(found))
 
     def keep(self, folder: Path) -> None:
-        """Writes the list into the folder of its results."""
+        """Writes the list into the folder of its results, with the folder it is started in."""
         values = {key: value for key, value in asdict(self).items() if key != "folder"}
+        values["start"] = self.start or str(Path.cwd())
         (folder / KEPT).write_text(json.dumps(values, indent=2) + "\n", encoding="utf-8")
 
 
@@ -151,9 +154,7 @@ def from_words(
     :param cpu_per_worker: of each job; or a list, one number per job
     :raises ConfigError: with everything that is wrong
     """
-    commands: list[list[str]] = [[]]
-    for word in words:
-        commands.append([]) if word == "+" else commands[-1].append(word)
+    commands = commands_in(words)
     problems: list[Problem] = []
     if any(not command for command in commands):
         hint = '--sub-jobs "python a.py" + "python b.py"'
@@ -168,7 +169,8 @@ def from_words(
     parts = {name: _each(name, value, len(commands), problems) for name, value in each.items()}
     jobs = []
     for number, command in enumerate(commands, 1):
-        split = _split(command[0] if len(command) == 1 else command, f"job {number}", problems, "")
+        text = command[0] if len(command) == 1 else command
+        split = _split(text, f"job {number}", problems, "") if command else ()
         cpus, gpus, memory = (parts[name][number - 1] for name in ("cpu", "gpu", "ram_gb"))
         jobs.append(
             Job(f"job-{number}", split, 1.0 if cpus is None else cpus, gpus or 0.0, (memory or 0.0) * 1024**3)
@@ -176,6 +178,14 @@ def from_words(
     if problems:
         raise ConfigError(problems)
     return JobList(tuple(jobs), share=0 if given else num_workers or 1)
+
+
+def commands_in(words: Iterable[str]) -> list[list[str]]:
+    """The words of each command, with the word `+` between them."""
+    commands: list[list[str]] = [[]]
+    for word in words:
+        commands.append([]) if word == "+" else commands[-1].append(word)
+    return commands
 
 
 def _read(values: Mapping[str, Any], where: str) -> JobList:
@@ -217,14 +227,13 @@ def _job(task: Any, number: int, problems: list[Problem], where: str) -> Job | N
         problems.append(Problem(key, what, hint, where))
         return None
     python = () if "command" in task else ("python",)
-    words = _split(task.get("command") or task.get("py_args"), key, problems, where)
+    words = _split(task.get("command" if "command" in task else "py_args"), key, problems, where)
     amounts = {}
     for name in ("num_cpus", "num_gpus", "memory"):
         given = task.get(name)
         default = float(TASK_FIELDS[name].default)
-        amounts[name] = default if given is None else amount(given, f"{key}.{name}", problems, where)
-        if amounts[name] < 0:
-            problems.append(Problem(f"{key}.{name}", f"is {amounts[name]:g}", "give 0 or more", where))
+        what = "gpu" if name == "num_gpus" else name
+        amounts[name] = default if given is None else held(given, what, f"{key}.{name}", problems, where)
     node = _node(task.get("node") or {}, f"{key}.node", problems, where)
     label = str(task.get("name") or f"job-{number + 1}")
     return Job(label, (*python, *words), amounts["num_cpus"], amounts["num_gpus"], amounts["memory"], node)
@@ -243,14 +252,12 @@ def _node(node: Any, key: str, problems: list[Problem], where: str) -> str:
 
 
 def _split(command: Any, key: str, problems: list[Problem], where: str) -> tuple[str, ...]:
-    if not isinstance(command, str):
-        return tuple(str(word) for word in command or ())
     try:
-        words = tuple(shlex.split(command))
+        words = tuple(shlex.split(command) if isinstance(command, str) else map(str, command or ()))
     except ValueError as error:
         problems.append(Problem(key, f"cannot be split into words: {error}", "close the quotation", where))
         return ()
-    if not words:
+    if not words or not words[0].strip():
         problems.append(Problem(key, "its command is empty", "write what to run", where))
     return words
 
@@ -259,18 +266,14 @@ def _each(name: str, value: Any, count: int, problems: list[Problem]) -> list[fl
     """One number per job."""
     if value is None:
         return [None] * count
-    values = list(value) if isinstance(value, Sequence) and not isinstance(value, str) else [value] * count
-    if len(values) == 1:
-        values *= count
-    if len(values) != count:
+    key = f"{name}_per_worker"
+    values = list(value) if isinstance(value, Sequence) and not isinstance(value, str) else [value]
+    if len(values) not in (1, count):
         what = f"{len(values)} values for {count} jobs"
-        problems.append(Problem(f"{name}_per_worker", what, "give one for all, or one per job"))
+        problems.append(Problem(key, what, "give one for all, or one per job"))
         return [None] * count
-    for number in values:
-        if not isinstance(number, int | float) or number < 0:
-            problems.append(Problem(f"{name}_per_worker", f"cannot be {number!r}", "give 0 or more"))
-            return [None] * count
-    return [float(number) for number in values]
+    found: list[float | None] = [held(number, name, key, problems) for number in values]
+    return found if len(found) == count else found * count
 
 
 def _unique(jobs: Sequence[Job]) -> list[Job]:

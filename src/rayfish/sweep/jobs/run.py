@@ -17,11 +17,14 @@ from rich.text import Text
 from rayfish.errors import ConfigError, Problem, RayfishError, did_you_mean
 from rayfish.metrics.text import duration
 from rayfish.run.engine import RayOptions, running_ray
+from rayfish.run.logs import hear_workers
 from rayfish.run.signals import Interrupts
 from rayfish.sweep import capacity
+from rayfish.sweep.crew import Lost, why_lost
 from rayfish.sweep.directory import SweepDirectory
 from rayfish.sweep.jobs.listed import Job, JobList
 from rayfish.sweep.jobs.worker import LOG, JobWorker, News
+from rayfish.sweep.lookout import Lookout
 from rayfish.sweep.records import DONE, FAILED, STOPPED, Table, read_events
 
 RESULTS = "jobs.jsonl"
@@ -75,19 +78,21 @@ def run_jobs(
     left = replace(jobs, jobs=tuple(job for job in jobs.jobs if job.name not in {r.name for r in earlier}))
     found = {result.name: result for result in earlier}
     if left.jobs:
-        with running_ray(options) as ray:
+        with Lookout() as lookout, running_ray(options) as ray, hear_workers(_unheard):
+            lookout.begin(f"rayfish tune --resume {place}")
             where = f"the cluster at {options.address}" if options.address else "this machine"
             left = _shared(left, capacity.of_ray(ray, where))
             nodes = _require_room(left, ray, where)
             runner = _Runner(ray, left, place, console, nodes)
-            try:
-                with Interrupts(lambda line: None):
-                    runner.run()
-            finally:
-                runner.close()
-                found |= runner.results
-                results = [found[job.name] for job in jobs.jobs if job.name in found]
-                console.print(table(results))
+            with Interrupts(lambda line: None) as interrupts:
+                try:
+                    runner.run(interrupts, lookout)
+                finally:
+                    interrupts.close()
+                    runner.close()
+                    found |= runner.results
+                    results = [found[job.name] for job in jobs.jobs if job.name in found]
+                    console.print(table(results))
     return [found[job.name] for job in jobs.jobs]
 
 
@@ -152,24 +157,38 @@ class _Runner:
         self._actors: dict[str, Any] = {}
         self._asked: dict[Any, str] = {}
         self._begun: dict[str, float] = {}
+        self._hosts: dict[str, str] = {}
         self._elsewhere: dict[str, bool] = {}
         self._group: Any = None
         self._stopping = False
         self.results: dict[str, JobResult] = {}
 
-    def run(self) -> None:
-        """Until all have ended; Ctrl-C ends all of them, and goes on to the caller."""
+    def run(self, interrupts: Interrupts, lookout: Lookout) -> None:
+        """Until all have ended, or until Ctrl-C, which ends all of them.
+
+        The first Ctrl-C is only looked for between two answers, so that none of them is lost.
+
+        :raises KeyboardInterrupt: after Ctrl-C
+        """
         self._width = max(len(job.name) for job in self._jobs.jobs)
         try:
+            interrupts.begin()
             if self._jobs.together:
-                self._reserve()
+                self._reserve(interrupts)
             for number, job in enumerate(self._jobs.jobs):
-                self._start(job, number)
-            while self._asked:
+                if not interrupts.requested:
+                    self._start(job, number)
+            while self._asked and not interrupts.requested:
+                lookout.require_ray()
                 self._listen(_ASK_EVERY_S)
-        except KeyboardInterrupt:
-            self._end_all()
-            raise
+            if not interrupts.requested:
+                return
+            self._end_all(interrupts.requested)
+        except KeyboardInterrupt:  # a second one: no more waiting
+            self._console.print("ending at once")
+        interrupts.saving()
+        self._note_unended()
+        raise KeyboardInterrupt
 
     def close(self) -> None:
         """Everything that was held is given back."""
@@ -183,14 +202,14 @@ class _Runner:
                 remove_placement_group(self._group)
         self._table.close()
 
-    def _reserve(self) -> None:
+    def _reserve(self, interrupts: Interrupts) -> None:
         """Holds the resources of all jobs before the first starts."""
         from ray.util.placement_group import placement_group
 
         bundles = [_bundle(job, self._nodes.get(job.name, "")) for job in self._jobs.jobs]
         self._group = placement_group(bundles, strategy="PACK")
         begun = time.monotonic()
-        while not self._group.wait(_ASK_EVERY_S):
+        while not self._group.wait(_ASK_EVERY_S) and not interrupts.requested:
             if time.monotonic() - begun > _WAITING_AFTER_S:
                 begun = float("inf")
                 self._console.print(
@@ -207,9 +226,10 @@ class _Runner:
         options |= self._placed(job, number)
         pythonpath = os.pathsep.join([*self._jobs.pythonpath, *filter(None, [os.environ.get("PYTHONPATH")])])
         env = {"PYTHONPATH": pythonpath} if self._jobs.modules else {}
+        start = Path(self._jobs.start or ".").absolute()
         here = self._ray.get_runtime_context().get_node_id()
         actor = self._ray.remote(JobWorker).options(**options)
-        self._actors[job.name] = actor.remote(job, self._folder / job.name, Path.cwd(), env, here)
+        self._actors[job.name] = actor.remote(job, self._folder / job.name, start, env, here)
         self._asked[self._actors[job.name].begin.remote()] = job.name
 
     def _placed(self, job: Job, number: int) -> dict[str, Any]:
@@ -234,13 +254,21 @@ class _Runner:
             try:
                 news = self._ray.get(future)
             except Exception as error:
-                news = News(over=True, error=_lost(error), hint="" if not self._jobs.pip else _PIP_HINT)
+                lost = why_lost(error)
+                if lost.node and name not in self._begun and self._group is None and not self._stopping:
+                    self._console.print(f"{name}: {lost.why}; it waits for another")
+                    self._ray.kill(self._actors[name])
+                    self._start(*next((job, n) for n, job in enumerate(self._jobs.jobs) if job.name == name))
+                    continue
+                hint, host = _PIP_HINT if self._jobs.pip else "", self._hosts.get(name, "")
+                news = News(over=True, error=_told(error, lost), hint=hint, host=host)
             self._heard(name, news)
 
     def _heard(self, name: str, news: News) -> None:
         if name not in self._begun:
             self._begun[name] = time.monotonic()
             self._table.write("start", job=name, host=news.host)
+            self._hosts[name] = news.host
             self._elsewhere[name] = not news.log_there
         label = Text(f"{name:<{self._width}} │ ", style="cyan")
         for line in news.lines:
@@ -258,7 +286,8 @@ class _Runner:
         job = next(job for job in self._jobs.jobs if job.name == name)
         state = STOPPED if self._stopping and state == FAILED else state
         error = "\n".join([news.error, *(f"  | {line}" for line in news.last_lines)]) if news.error else ""
-        error += f"\n  next step: {news.hint}" if error and news.hint else ""
+        if error and news.hint and state == FAILED:  # of one that was stopped here, everything is known
+            error += f"\n  next step: {news.hint}"
         seconds = news.seconds or time.monotonic() - self._begun.get(name, time.monotonic())
         log = self._folder / name / LOG
         result = JobResult(name, state, news.code, round(seconds, 2), news.host, error, log)
@@ -273,17 +302,22 @@ class _Runner:
         if actor is not None:
             self._ray.kill(actor)  # the next one gets its room
 
-    def _end_all(self) -> None:
-        """Ends all that run, each with its grace, and notes those that have not begun."""
+    def _end_all(self, signal: str) -> None:
+        """Ends all that run, each with its grace."""
+        self._console.print(f"{signal}: ending the jobs (again: at once)")
         self._stopping = True
+        if self._asked:
+            self._listen(_ASK_EVERY_S)  # one that has just begun is to have its grace, too
         for name, actor in list(self._actors.items()):
             if name in self._begun:
                 actor.stop.remote()
         until = time.monotonic() + _STOP_WITHIN_S
         self._asked = {future: name for future, name in self._asked.items() if name in self._begun}
-        with suppress(KeyboardInterrupt):  # a second one: no more waiting
-            while self._asked and time.monotonic() < until:
-                self._listen(_ASK_EVERY_S)
+        while self._asked and time.monotonic() < until:
+            self._listen(_ASK_EVERY_S)
+
+    def _note_unended(self) -> None:
+        """Jobs that have not begun, and those that nobody waits for any longer."""
         for job in self._jobs.jobs:
             if job.name not in self.results:
                 log = self._folder / job.name / LOG
@@ -383,13 +417,15 @@ def _is_called(node: dict[str, Any], name: str) -> bool:
     return name in known
 
 
-def _lost(error: Exception) -> str:
+def _told(error: Exception, lost: Lost) -> str:
     """Why a job's worker is gone, in few words."""
-    text = " ".join(str(error).split())
-    kind = type(error).__name__
-    if "RuntimeEnv" in kind:
-        return f"its packages could not be installed: {text[:600]}"
-    return f"its worker process was lost ({kind}): {text[:300]}"
+    if "RuntimeEnv" in type(error).__name__:
+        return f"its packages could not be installed: {' '.join(str(error).split())[:600]}"
+    return lost.why
+
+
+def _unheard(level: str, who: str, message: str) -> None:
+    """Jobs are heard by other ways; what Ray says of its own processes is in Ray's logs."""
 
 
 def _done_before(jobs: JobList, folder: Path) -> list[JobResult]:

@@ -9,7 +9,9 @@ from typing import Any
 from rayfish.errors import RayfishError
 
 _PLACE = re.compile(r"\{\{|\}\}|\{([^{}]+)\}")
-_PLAIN = re.compile(r"[\w./:+\-%@]+")
+_PLAIN = re.compile(r"[a-z_/][\w./:+\-%@]*", re.ASCII | re.IGNORECASE)
+_NOT_TEXT = ("true", "false", "null", "nan", "inf")
+"""Words that Hydra reads as something else than a text; numbers begin with a digit, sign or point."""
 
 
 def names_in(words: Iterable[str]) -> list[str]:
@@ -52,6 +54,7 @@ def words_of(
 
 def plain(value: Any) -> str:
     """A value as programs read it from their command line."""
+    value = _python(value)
     if value is None:
         return "null"
     if isinstance(value, bool):
@@ -60,25 +63,27 @@ def plain(value: Any) -> str:
         return repr(value)
     if isinstance(value, Mapping | list | tuple):
         return for_hydra(value)
-    return str(value.item() if hasattr(value, "item") else value)
+    return str(value)
 
 
 def for_hydra(value: Any) -> str:
-    """A value in the grammar of Hydra's overrides."""
+    """A value in the grammar of Hydra's overrides (hydra.cc/docs/advanced/override_grammar/basic)."""
+    value = _python(value)
     if isinstance(value, Mapping):
         return "{" + ",".join(f"{key}:{for_hydra(inner)}" for key, inner in value.items()) + "}"
     if isinstance(value, list | tuple):
         return "[" + ",".join(for_hydra(inner) for inner in value) + "]"
     text = plain(value)
-    if not isinstance(value, str) or _PLAIN.fullmatch(text):
+    is_text = not isinstance(value, int | float | None)
+    if not is_text or (_PLAIN.fullmatch(text) and text.lower() not in _NOT_TEXT):
         return text
-    escaped = text.replace("\\", "\\\\").replace("'", "\\'")
+    escaped = re.sub(r"\\+(?='|\Z)", lambda found: 2 * found[0], text).replace("'", "\\'")
     return f"'{escaped}'"
 
 
 def _flag(key: str, value: Any) -> list[str]:
     """`--key value`; a true one stands alone, a false one or none at all is left out."""
-    flag = key if key.startswith("-") else f"--{key}"
+    flag, value = key if key.startswith("-") else f"--{key}", _python(value)
     if value is None or value is False:
         return []
     if value is True:
@@ -86,3 +91,8 @@ def _flag(key: str, value: Any) -> list[str]:
     if isinstance(value, list | tuple):
         return [flag, *(plain(inner) for inner in value)]
     return [flag, plain(value)]
+
+
+def _python(value: Any) -> Any:
+    """NumPy's and torch's numbers and arrays as Python's numbers and lists."""
+    return value.tolist() if hasattr(value, "tolist") else value

@@ -27,7 +27,8 @@ _METRIC = "score"
 class TuneSearcher(Searcher):
     """A method behind one of Ray Tune's wrappers.
 
-    :param space: what may vary; the method sees every parameter, also where its condition does not hold
+    :param space: what may vary; the method sees every parameter that has a choice, also where its condition
+        does not hold
     :param start: points to try first; what they leave out is drawn at random
     :param maximise: whether more is better
     :param config: `search.method_config`: what the wrapper takes
@@ -53,7 +54,7 @@ class TuneSearcher(Searcher):
     ) -> None:
         require(self.module, self.package, f"tune-{self.name}", f"search.method={self.name}")
         self._space = space
-        self._axes = axes(space)
+        self._axes = [axis for axis in axes(space) if axis.form == REAL or axis.size > 1]
         self._names = {f"p{index}": axis for index, axis in enumerate(self._axes)}
         self._start = list(start)
         self._mode = "max" if maximise else "min"
@@ -474,8 +475,6 @@ def _config_space(names: Mapping[str, Axis]) -> Any:
     for name, axis in names.items():
         if axis.form == CATEGORY:
             space.add(ConfigSpace.CategoricalHyperparameter(name, [_word(code) for code in range(axis.size)]))
-        elif axis.low == axis.high:
-            space.add(ConfigSpace.Constant(name, axis.low))
         elif axis.form == WHOLE:
             low, high = int(axis.low), int(axis.high)
             space.add(ConfigSpace.UniformIntegerHyperparameter(name, low, high, log=axis.log))
