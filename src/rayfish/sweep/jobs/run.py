@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 import time
 from collections.abc import Sequence
 from contextlib import suppress
@@ -17,7 +18,7 @@ from rich.text import Text
 from rayfish.errors import ConfigError, Problem, RayfishError, did_you_mean
 from rayfish.metrics.text import duration
 from rayfish.run.engine import RayOptions, running_ray
-from rayfish.run.logs import hear_workers
+from rayfish.run.logs import capture
 from rayfish.run.signals import Interrupts
 from rayfish.sweep import capacity
 from rayfish.sweep.crew import Lost, why_lost
@@ -73,12 +74,12 @@ def run_jobs(
     """
     place = Path(folder).absolute()
     place.mkdir(parents=True, exist_ok=True)
-    console = console or Console(highlight=False)
+    console = console or Console(file=sys.stdout, highlight=False)
     earlier = _done_before(jobs, place) if resume else []
     left = replace(jobs, jobs=tuple(job for job in jobs.jobs if job.name not in {r.name for r in earlier}))
     found = {result.name: result for result in earlier}
     if left.jobs:
-        with Lookout() as lookout, running_ray(options) as ray, hear_workers(_unheard):
+        with Lookout() as lookout, running_ray(options) as ray, capture(place / LOG, _unheard, "ERROR"):
             lookout.begin(f"rayfish tune --resume {place}")
             where = f"the cluster at {options.address}" if options.address else "this machine"
             left = _shared(left, capacity.of_ray(ray, where))
@@ -106,7 +107,7 @@ def run_and_tell(jobs: JobList, name: str, options: RayOptions, root: str | Path
         about = {"kind": "jobs", "title": f"{len(jobs.jobs)} jobs", "begun": time.time()}
         folder = SweepDirectory.create(root, name, about)
         jobs.keep(folder.path)
-    console = Console(highlight=False)
+    console = Console(file=sys.stdout, highlight=False)
     status = FAILED
     try:
         results = run_jobs(jobs, folder.path, options, console, resume=again)
@@ -421,11 +422,11 @@ def _told(error: Exception, lost: Lost) -> str:
     """Why a job's worker is gone, in few words."""
     if "RuntimeEnv" in type(error).__name__:
         return f"its packages could not be installed: {' '.join(str(error).split())[:600]}"
-    return lost.why
+    return lost.why if lost.node else f"its worker process was lost: {lost.why}"
 
 
 def _unheard(level: str, who: str, message: str) -> None:
-    """Jobs are heard by other ways; what Ray says of its own processes is in Ray's logs."""
+    """Jobs are heard in another way; what Ray says of its own processes is in the list's log."""
 
 
 def _done_before(jobs: JobList, folder: Path) -> list[JobResult]:
