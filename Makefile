@@ -28,7 +28,7 @@ test: $(VENV)/.ready-dev lint  ## lint, types and the fast tests
 	@$(BIN)/python -m pytest -m "not slow" $(BESIDE) $(ARGS)
 
 test-slow: $(VENV)/.ready-dev  ## learning, kill-and-resume, fresh clone
-	@$(BIN)/python -m pytest -m "slow and not alone" $(BESIDE) $(ARGS)
+	@$(BIN)/python -m pytest -m "slow and not alone" $(BESIDE) --no-loadscope-reorder $(ARGS)
 	@$(BIN)/python -m pytest -m "slow and alone" $(ARGS)
 
 lint: $(VENV)/.ready-dev  ## ruff and mypy

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import signal
+import subprocess
 import sys
 import time
 
 import pytest
 
 from rayfish.run.signals import Interrupts
+from tests.helpers import RAYFISH, info_of, only_run
 
 
 class Finaliser:
@@ -38,6 +41,37 @@ def test_a_signal_that_ray_took_inside_a_finaliser_ends_the_run(capsys):
         time.sleep(5)
     assert interrupts.reason == "SIGTERM, before it began"
     assert "SystemExit" not in capsys.readouterr().err
+
+
+SLOW_IMPORT = """
+import glob, os, signal, sys, time
+
+class Finder:
+    def find_spec(self, name, path=None, target=None):
+        if name == "ray.internal":
+            while not glob.glob("runs/*/*/run.json"):
+                time.sleep(0.02)
+            time.sleep(1)
+            os.kill(os.getpid(), signal.SIGTERM)
+            time.sleep(3)
+
+sys.meta_path.insert(0, Finder())
+"""
+
+
+def test_a_signal_while_ray_is_imported_ends_the_run_without_a_traceback(tmp_path):
+    (tmp_path / "sitecustomize.py").write_text(SLOW_IMPORT)
+    done = subprocess.run(
+        [RAYFISH, "train", "cartpole"],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 130
+    assert "Traceback" not in done.stdout + done.stderr
+    assert info_of(only_run(tmp_path))["reason"] == "SIGTERM, before it began"
 
 
 def test_a_second_signal_inside_a_finaliser_stops_at_once():

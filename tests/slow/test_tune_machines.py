@@ -104,7 +104,7 @@ def test_an_experiment_of_a_machine_that_died_goes_on_from_its_checkpoint(machin
     address, _, join = machines
     second = join("machine-b")
     second.up()
-    words = ("cartpole", "training.lr=grid(1e-3,1e-4)", "stop_conditions.training_iteration=40")
+    words = ("cartpole", "training.lr=grid(1e-3,1e-4)", "stop_conditions.training_iteration=15")
     words += ("rollouts.num_env_runners=0", "checkpoint.checkpoint_frequency=1")
     process = start_tune(tmp_path, "--on", address, *words, RAY_AUTH_MODE="disabled")
     wait_for(tmp_path, process, "report", 6)
@@ -113,7 +113,7 @@ def test_an_experiment_of_a_machine_that_died_goes_on_from_its_checkpoint(machin
     assert process.returncode == 0, out
     trials = fold(events_of(tmp_path))
     assert [t.state for t in trials.values()] == [DONE, DONE], out
-    assert [len(t.curve) for t in trials.values()] == [40, 40]
+    assert [len(t.curve) for t in trials.values()] == [15, 15]
     assert [e["failures"] for e in events_of(tmp_path) if e["event"] == "lost"] in ([0], [0, 0])
 
 

@@ -82,16 +82,23 @@ def _run(words: list[str]) -> int:
 
 def _leave(code: int) -> NoReturn:
     """Ends the command; after a training, without taking apart all that was imported (a second)."""
-    if not _is_command() or "torch" not in sys.modules:
+    if not _is_command() or not ("torch" in sys.modules or _ray_is_torn()):
         sys.exit(code)
     try:  # what Python does at its end, in that order: threads, exit functions, streams
         threading._shutdown()  # type: ignore[attr-defined]
-        atexit._run_exitfuncs()
+        if not _ray_is_torn():
+            atexit._run_exitfuncs()
         sys.stdout.flush()
         sys.stderr.flush()
     except BaseException:
         sys.exit(code)
     os._exit(code)
+
+
+def _ray_is_torn() -> bool:
+    """Whether a signal came while Ray was imported: nothing of it runs, and its exit function would fail."""
+    imported = any(name.startswith("ray.") for name in sys.modules)
+    return imported and not hasattr(sys.modules.get("ray"), "actor")
 
 
 def _is_command() -> bool:

@@ -25,7 +25,7 @@ from rayfish.sweep.live import LiveTable
 from rayfish.sweep.lookout import Lookout
 from rayfish.sweep.plan import Plan
 from rayfish.sweep.records import DONE, FAILED, PAUSED, PENDING, RUNNING, STOPPED, Trial
-from rayfish.sweep.schedulers import INTERVAL, PAUSE, STOP, Move, Scheduler, open_scheduler
+from rayfish.sweep.schedulers import PAUSE, STOP, Move, Scheduler, open_scheduler
 from rayfish.sweep.searchers import Known, Searcher, open_searcher
 from rayfish.sweep.searchers.base import position
 from rayfish.sweep.view import SweepView
@@ -148,7 +148,7 @@ class Loop:
         while True:
             lookout.require_ray()
             self._look_at_the_clock(interrupts)
-            if not lookout.silent:
+            if not lookout.silent or self.ending:
                 self._fill()
                 if not self.crew.busy and not self._waits_for_machines(interrupts):
                     break
@@ -165,10 +165,7 @@ class Loop:
         self._keep_time()
         self.view.over = True
         if self.plan.population and not self.ending and not any(t.moves for t in self.trials.values()):
-            every = self.search.scheduler_config.get("perturbation_interval", INTERVAL)
-            when = f"it decides every {every} ({self.plan.time})"
-            hint = "train longer, or lower search.scheduler_config.perturbation_interval"
-            self.live.note(f"{self.search.scheduler}: no trial went on from another one; {when}: {hint}")
+            self.live.note(words.nobody_moved(self.search, self.plan.time))
         self.table.write("stop", why=self.ending or "all trials are done")
         return records.STOPPED if interrupts.requested else DONE
 
@@ -278,10 +275,10 @@ class Loop:
         try:
             payload = self.plan.target.payload(trial.params, trial.seed)
             resources = self.plan.target.resources(trial.params)
-            if self.crew.capacity.fitting(resources) < 1 and self.crew.has_fitted(resources):
-                self._wait_for_machines(trial, resources)
-                return True
             if self.crew.capacity.fitting(resources) < 1:
+                if self.crew.has_fitted(resources):
+                    self._wait_for_machines(trial, resources)
+                    return True
                 self.crew.capacity.require(
                     resources, "this point asks for more than the others; narrow the space"
                 )

@@ -11,6 +11,8 @@ from typing import Any
 from rayfish.errors import did_you_mean
 from rayfish.run.lines import plain
 from rayfish.sweep.experiment import METRIC
+from rayfish.sweep.schedulers import INTERVAL
+from rayfish.sweep.settings import Search
 
 _LONGEST_NAME = 60
 
@@ -55,6 +57,13 @@ def unreported(metric: str, metrics: Mapping[str, Any]) -> str:
 def readable(text: str) -> str:
     """What a program printed, without what only a terminal understands."""
     return "".join(sign for sign in plain(text) if sign.isprintable() or sign in "\n\t")
+
+
+def nobody_moved(search: Search, time: str) -> str:
+    """What to do about a population that stayed as it was."""
+    every = search.scheduler_config.get("perturbation_interval", INTERVAL)
+    hint = "train longer, or lower search.scheduler_config.perturbation_interval"
+    return f"{search.scheduler}: no trial went on from another one; it decides every {every} ({time}): {hint}"
 
 
 def on_ending(kind: str) -> str:
