@@ -6,7 +6,14 @@ import json
 import os
 import subprocess
 import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+
+import pytest
+
+from rayfish.sweep.records import read_events
 
 RAYFISH = str(Path(sys.executable).parent / "rayfish")
 ROOT = Path(__file__).resolve().parent.parent
@@ -42,6 +49,36 @@ def start_tune(cwd: Path, *words: str, **env: str) -> subprocess.Popen:
         text=True,
         env={**os.environ, "TERM": "dumb", "COLUMNS": "120", **env},
     )
+
+
+def events_of(cwd: Path) -> list[dict]:
+    """What has happened so far in the one sweep below `cwd`/runs."""
+    tables = list((cwd / "runs").glob("*/*/trials.jsonl"))
+    return list(read_events(tables[0])) if tables else []
+
+
+def wait_for(cwd: Path, process: subprocess.Popen, kind: str, count: int) -> None:
+    """Until so many events of a kind are in a sweep's table."""
+    until = time.monotonic() + 120
+    while sum(event["event"] == kind for event in events_of(cwd)) < count:
+        assert process.poll() is None, process.stdout.read()
+        assert time.monotonic() < until, "it took too long"
+        time.sleep(0.05)
+
+
+@contextmanager
+def small_disk(folder: Path, size: str) -> Iterator[Path]:
+    """A disk of that size at `folder`, where the tests may mount one."""
+    folder.mkdir()
+    made = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", folder], capture_output=True, check=False
+    )
+    if made.returncode != 0:
+        pytest.skip(f"no file system can be mounted here: {made.stderr.decode().strip()}")
+    try:
+        yield folder
+    finally:
+        subprocess.run(["umount", "--lazy", folder], check=True)  # a worker may be about to end
 
 
 def only_run(root: Path) -> Path:

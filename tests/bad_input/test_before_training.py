@@ -11,6 +11,7 @@ import pytest
 
 from tests.bad_input.cases import CASES
 from tests.bad_input.harness import Case, half_written, kept, lay_out, run, text_of
+from tests.helpers import small_disk
 
 NAMED = {case.name: case for case in CASES}
 
@@ -72,16 +73,8 @@ def test_a_folder_that_may_not_be_written(tmp_path, monkeypatch):
 
 @pytest.fixture
 def tiny_disk(tmp_path):
-    """A disk of 16 kB, where the tests may mount one."""
-    disk = tmp_path / "disk"
-    disk.mkdir()
-    made = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", "size=16k", "tmpfs", disk], capture_output=True, check=False
-    )
-    if made.returncode != 0:
-        pytest.skip(f"no file system can be mounted here: {made.stderr.decode().strip()}")
-    yield disk
-    subprocess.run(["umount", disk], check=True)
+    with small_disk(tmp_path / "disk", "16k") as disk:
+        yield disk
 
 
 def test_a_full_disk_leaves_no_half_written_run(tiny_disk, tmp_path, monkeypatch, snapshot):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 from dataclasses import replace
 
 import psutil
@@ -21,7 +20,7 @@ from tests.bad_input.faults import (
     train,
 )
 from tests.bad_input.harness import Case, text_of
-from tests.helpers import info_of, only_run
+from tests.helpers import info_of, only_run, small_disk
 
 pytestmark = pytest.mark.slow
 
@@ -139,14 +138,5 @@ def test_the_message_when_ray_ends_a_runner_for_its_memory(tmp_path, snapshot, m
 
 
 def test_the_message_when_the_disk_fills_up(tmp_path, snapshot, monkeypatch):
-    disk = tmp_path / "runs"
-    disk.mkdir()
-    mounted = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", disk], capture_output=True, check=False
-    )
-    if mounted.returncode != 0:
-        pytest.skip(f"no file system can be mounted here: {mounted.stderr.decode().strip()}")
-    try:
+    with small_disk(tmp_path / "runs", "1m"):
         check(Fault("disk fills up", train(""), "No space left on device"), tmp_path, snapshot, monkeypatch)
-    finally:
-        subprocess.run(["umount", disk], check=True)

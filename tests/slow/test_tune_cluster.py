@@ -6,12 +6,11 @@ import os
 import signal
 import subprocess
 import sys
-import time
 
 import pytest
 
-from rayfish.sweep.records import DONE, fold, read_events
-from tests.helpers import start_tune
+from rayfish.sweep.records import DONE, fold
+from tests.helpers import events_of, start_tune, wait_for
 
 pytestmark = [pytest.mark.slow, pytest.mark.alone]
 
@@ -70,29 +69,16 @@ def cluster():
     process.wait(30)
 
 
-def events_of(tmp_path):
-    tables = list((tmp_path / "runs").glob("*/*/trials.jsonl"))
-    return list(read_events(tables[0])) if tables else []
-
-
-def wait_for(tmp_path, kind, count, process):
-    until = time.monotonic() + 120
-    while sum(e["event"] == kind for e in events_of(tmp_path)) < count:
-        assert process.poll() is None, process.stdout.read()
-        assert time.monotonic() < until
-        time.sleep(0.1)
-
-
 def test_a_sweep_survives_the_death_of_a_node_and_then_of_its_driver(cluster, tmp_path):
     address, kill_second_node = cluster
     (tmp_path / "mine.py").write_text(FUNCTION)
     words = ("--on", address, "--function", "mine.py:train", "x=uniform(0,1)", "search.num_samples=10")
     process = start_tune(tmp_path, *words, RAY_AUTH_MODE="disabled")
-    wait_for(tmp_path, "end", 2, process)
-    wait_for(tmp_path, "report", 20, process)
+    wait_for(tmp_path, process, "end", 2)
+    wait_for(tmp_path, process, "report", 20)
     kill_second_node()
-    wait_for(tmp_path, "lost", 1, process)
-    wait_for(tmp_path, "end", 5, process)
+    wait_for(tmp_path, process, "lost", 1)
+    wait_for(tmp_path, process, "end", 5)
     os.kill(process.pid, signal.SIGKILL)
     process.wait()
     before = events_of(tmp_path)

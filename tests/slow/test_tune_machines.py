@@ -11,8 +11,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from rayfish.sweep.records import DONE, fold, read_events
-from tests.helpers import RAYFISH, start_tune
+from rayfish.sweep.records import DONE, fold
+from tests.helpers import RAYFISH, events_of, start_tune, wait_for
 
 pytestmark = [pytest.mark.slow, pytest.mark.alone]
 
@@ -87,19 +87,6 @@ def machines(tmp_path):
             machine.kill()
 
 
-def events_of(folder: Path) -> list[dict]:
-    tables = list((folder / "runs").glob("*/*/trials.jsonl"))
-    return list(read_events(tables[0])) if tables else []
-
-
-def wait_for(folder: Path, process: subprocess.Popen, kind: str, count: int) -> None:
-    until = time.monotonic() + 120
-    while sum(event["event"] == kind for event in events_of(folder)) < count:
-        assert process.poll() is None, process.stdout.read()
-        assert time.monotonic() < until
-        time.sleep(0.1)
-
-
 def test_an_experiment_of_a_machine_that_died_goes_on_from_its_checkpoint(machines, tmp_path):
     address, _, join = machines
     second = join("machine-b")
@@ -128,7 +115,8 @@ def test_a_machine_that_does_not_see_the_folder_ends_the_sweep_before_it_loses_a
     assert process.returncode == 1, out
     assert "the machine machine-b does not see" in out
     done = [t for t in fold(events_of(tmp_path)).values() if t.state == DONE]
-    assert all((tmp_path / "runs").glob(f"*/*/trials/{trial.name}") for trial in done)
+    assert done
+    assert all(list((tmp_path / "runs").glob(f"*/*/trials/{trial.name}")) for trial in done)
 
 
 def test_the_death_of_the_head_is_told_and_the_sweep_goes_on_elsewhere(machines, tmp_path):

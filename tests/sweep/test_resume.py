@@ -6,16 +6,14 @@ import contextlib
 import json
 import os
 import signal
-import subprocess
 import time
-from pathlib import Path
 
 import pytest
 
 from rayfish.errors import RayfishError
 from rayfish.sweep.directory import SweepDirectory, find_sweep
-from rayfish.sweep.records import DONE, fold, read_events
-from tests.helpers import rayfish, start_tune
+from rayfish.sweep.records import DONE, fold
+from tests.helpers import events_of, rayfish, small_disk, start_tune, wait_for
 
 SLOW_FUNCTION = """
 import pathlib, time
@@ -37,20 +35,6 @@ def train(config):
 """
 
 
-def events_of(cwd: Path) -> list[dict]:
-    tables = list((cwd / "runs").glob("*/*/trials.jsonl"))
-    return list(read_events(tables[0])) if tables else []
-
-
-def wait_for(cwd: Path, count: int, process: subprocess.Popen, kind: str = "end") -> None:
-    """Until so many events of a kind are in the table."""
-    until = time.monotonic() + 90
-    while sum(event["event"] == kind for event in events_of(cwd)) < count:
-        assert process.poll() is None, process.stdout.read()
-        assert time.monotonic() < until, "it took too long"
-        time.sleep(0.05)
-
-
 def _half_done(events: list[dict]) -> bool:
     """Whether a trial that runs has reported, and is not at its end."""
     counts = dict.fromkeys((e["trial"] for e in events if e["event"] == "start"), 0)
@@ -68,7 +52,7 @@ def interrupted(tmp_path_factory):
     (folder / "mine.py").write_text(SLOW_FUNCTION)
     words = ("--function", "mine.py:train", "x=uniform(0,1)", "search.num_samples=12", "search.seed=5")
     process = start_tune(folder, *words)
-    wait_for(folder, 4, process)
+    wait_for(folder, process, "end", 4)
     while not _half_done(events_of(folder)):
         time.sleep(0.02)
     os.kill(process.pid, signal.SIGKILL)
@@ -146,7 +130,7 @@ def test_a_sweep_that_is_done_says_so_and_can_be_extended(interrupted):
 def test_ctrl_c_saves_what_runs_and_says_how_to_go_on(tmp_path):
     (tmp_path / "mine.py").write_text(SLOW_FUNCTION)
     process = start_tune(tmp_path, "--function", "mine.py:train", "x=grid(0.1,0.2,0.3,0.4,0.5,0.6)")
-    wait_for(tmp_path, 3, process, "report")
+    wait_for(tmp_path, process, "report", 3)
     process.send_signal(signal.SIGINT)
     out, _ = process.communicate(timeout=60)
     assert process.returncode == 130, out
@@ -172,7 +156,7 @@ def test_a_sweep_is_found_by_path_name_id_and_last(interrupted, monkeypatch):
 def test_two_processes_do_not_resume_the_same_sweep(tmp_path):
     (tmp_path / "mine.py").write_text(SLOW_FUNCTION)
     process = start_tune(tmp_path, "--function", "mine.py:train", "x=uniform(0,1)", "search.num_samples=40")
-    wait_for(tmp_path, 1, process)
+    wait_for(tmp_path, process, "end", 1)
     second = rayfish("tune", "--resume", "last", cwd=tmp_path, ok=False)
     process.send_signal(signal.SIGINT)
     process.communicate(timeout=60)
@@ -235,36 +219,28 @@ def test_the_score_of_a_trial_that_began_anew_is_of_its_last_attempt(tune, tmp_p
 
 
 @pytest.fixture
-def small_disk(tmp_path):
-    """A disk of 1 MB, where the tests may mount one."""
-    disk = tmp_path / "disk"
-    disk.mkdir()
-    made = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", disk], capture_output=True, check=False
-    )
-    if made.returncode != 0:
-        pytest.skip(f"no file system can be mounted here: {made.stderr.decode().strip()}")
-    yield disk
-    subprocess.run(["umount", "--lazy", disk], check=True)  # a worker may be about to end
+def disk(tmp_path):
+    with small_disk(tmp_path / "disk", "1m") as disk:
+        yield disk
 
 
-def test_a_full_disk_ends_a_sweep_with_one_message_and_costs_no_trial(tune, small_disk):
-    filler = small_disk / "filler"
+def test_a_full_disk_ends_a_sweep_with_one_message_and_costs_no_trial(tune, disk):
+    filler = disk / "filler"
 
     def train(config):
-        if config["x"] == 2 and not (small_disk / "mended").exists():
+        if config["x"] == 2 and not (disk / "mended").exists():
             with filler.open("wb", buffering=0) as file, contextlib.suppress(OSError):
                 while True:
                     file.write(bytes(4096))
         return config["x"]
 
     with pytest.raises(RayfishError, match=r"cannot be written: No space left on device") as full:
-        tune(train, {"x": "grid(1,2,3,4)"}, root=small_disk / "runs", max_concurrent=1)
+        tune(train, {"x": "grid(1,2,3,4)"}, root=disk / "runs", max_concurrent=1)
     folder = full.value.hint.split()[-1]
     with pytest.raises(RayfishError, match=r"cannot be written: No space left on device"):
         tune(resume=folder)
     filler.unlink()
-    (small_disk / "mended").touch()
+    (disk / "mended").touch()
     result = tune(resume=folder)
     assert [(t.state, t.value) for t in result.trials] == [(DONE, x) for x in (1, 2, 3, 4)]
 
