@@ -149,15 +149,19 @@ def test_parity_interval_is_welchs():
         return [{"curve": [(10, value)]} for value in values]
 
     same = parity.compare(
-        {"batched": runs([480, 490, 500, 495, 485]), "rllib": runs([480, 490, 500, 495, 485])}
+        {"batched": runs([480, 490, 500, 495, 485]), "rllib": runs([480, 490, 500, 495, 485])}, 12
     )
     assert same["difference"] == 0
-    assert same["high"] == pytest.approx(2.306 * 5.0)  # 8 degrees of freedom, error sqrt(2 * 62.5 / 5)
-    assert same["not_worse"]
-    worse = parity.compare(
-        {"batched": runs([300, 310, 305, 302, 308]), "rllib": runs([480, 490, 500, 495, 485])}
+    assert same["high"] == pytest.approx(
+        2.306 * 5.0, rel=1e-4
+    )  # 8 degrees of freedom, error sqrt(2 * 62.5 / 5)
+    assert same["equal"]
+    better = parity.compare(
+        {"batched": runs([480, 490, 500, 495, 485]), "rllib": runs([470, 480, 490, 485, 475])}, 12
     )
-    assert not worse["not_worse"]
+    assert better["difference"] == 10 and not better["equal"]  # the interval reaches beyond what is allowed
+    solved = parity.compare({"batched": runs([500, 500]), "rllib": runs([500, 500])}, 45)
+    assert solved["equal"] and solved["low"] == solved["high"] == 0
 
 
 def test_off_policy_tables_say_how_often_each_learns():
