@@ -161,12 +161,12 @@ def test_every_learner_gets_a_share_of_the_slots():
         return Rollout(rows, rows, rows, none, none, None, rows[0], ends, ends.float())
 
     class Algorithm:
-        config = SimpleNamespace(num_learners=3, minibatch_size=4)
+        config = SimpleNamespace(num_learners=3)
 
     given = for_learners(Algorithm(), [rollout(1), rollout(1), rollout(5)])
     shares = given["batches"]
     assert [sum(part.shape[1] for part in share) for share in shares] == [2, 2, 3]
-    assert given["minibatches"] == 3
+    assert given["largest_share"] == 9
     assert torch.cat([part.rewards[0] for share in shares for part in share]).tolist() == [
         0,
         0,

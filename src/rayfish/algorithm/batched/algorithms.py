@@ -88,7 +88,6 @@ def for_learners(algorithm: Algorithm, rollouts: list[Rollout]) -> dict[str, Any
     learners = algorithm.config.num_learners
     if not learners:
         return {"batch": rollouts}
-    size = algorithm.config.minibatch_size
     shares: list[list[Rollout]] = [[] for _ in range(learners)]
     total, before = sum(rollout.shape[1] for rollout in rollouts), 0
     bounds = [total * index // learners for index in range(learners + 1)]
@@ -99,9 +98,9 @@ def for_learners(algorithm: Algorithm, rollouts: list[Rollout]) -> dict[str, Any
             if first < last:
                 share.append(rollout.columns(first, last))
         before += slots
-    # Each step is taken together: all learners need the same number of them.
-    most = max(sum(rollout.rewards.numel() for rollout in share) for share in shares)
-    return {"batches": shares, "minibatches": -(-most // size) if size else 1}
+    # Learners step together: all of them take as many minibatches as the largest share needs.
+    largest = max(sum(len(rollout) for rollout in share) for share in shares)
+    return {"batches": shares, "largest_share": largest}
 
 
 @torch.no_grad()

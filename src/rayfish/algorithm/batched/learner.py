@@ -40,7 +40,7 @@ class BatchedPPOLearner(PPOTorchLearner):
         num_epochs: int = 1,
         minibatch_size: int | None = None,
         shuffle_batch_per_epoch: bool = True,
-        minibatches: int | None = None,
+        largest_share: int | None = None,
         **kwargs: Any,
     ) -> Any:
         """All epochs over the rollouts in `training_data.batch`."""
@@ -53,7 +53,7 @@ class BatchedPPOLearner(PPOTorchLearner):
             self._settings(policy),
             num_epochs=num_epochs,
             minibatch_size=minibatch_size,
-            minibatches=minibatches,
+            largest_share=largest_share,
             shuffle=shuffle_batch_per_epoch,
         )
         with warnings.catch_warnings():
@@ -71,12 +71,10 @@ class BatchedPPOLearner(PPOTorchLearner):
         if policy not in self._loops:
             module = self.module[policy].unwrapped()
             [(_, optimizer)] = self.get_optimizers_for_module(policy)
-            model = module.model_config
             self._loops[policy] = PPO(
                 module.net,
                 module.action_space,
                 optimizer,
-                max_seq_len=int(model.get("max_seq_len") or 20),
                 average=_average if self.config.num_learners > 1 else None,
                 compiler=self._compiler(),
             )
@@ -101,6 +99,7 @@ class BatchedPPOLearner(PPOTorchLearner):
             kl_coeff=float(self.curr_kl_coeffs_per_module[policy]) if config.use_kl_loss else None,
             grad_clip=config.grad_clip,
             grad_clip_by=config.grad_clip_by,
+            max_seq_len=int(self.module[policy].unwrapped().model_config.get("max_seq_len") or 20),
         )
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import Any
 
 import gymnasium as gym
@@ -35,8 +36,11 @@ class Settings:
     """PPO's settings, under RLlib's names.
 
     :param kl_coeff: weight of the divergence from the policy that acted; None leaves it out
-    :param minibatches: per epoch; None for as many as hold every row. Several learners must take the
-        same number of steps, whatever each has to learn from
+    :param minibatch_size: environment steps of each minibatch; None for the whole batch. With memory, padding
+        does not count, and a minibatch is full to within one sequence (at least `max_seq_len` steps)
+    :param largest_share: environment steps of the learner that has most of them; None for a single learner.
+        Several learners must take the same number of optimizer steps, whatever each has to learn from
+    :param max_seq_len: steps of the longest sequence, with memory
     """
 
     gamma: float = 0.99
@@ -50,7 +54,8 @@ class Settings:
     grad_clip_by: str = "global_norm"
     num_epochs: int = 1
     minibatch_size: int | None = None
-    minibatches: int | None = None
+    largest_share: int | None = None
+    max_seq_len: int = 20
     shuffle: bool = True
 
 
@@ -213,7 +218,6 @@ class PPO:
         action_space: gym.Space,
         optimizer: torch.optim.Optimizer,
         *,
-        max_seq_len: int = 20,
         average: Callable[[Tensor], None] | None = None,
         compiler: Callable[[Any], Any] | None = None,
     ) -> None:
@@ -224,7 +228,6 @@ class PPO:
             WrittenOut(self.plain) if self.plain is not None else Differentiated(net, compiler)
         )
         self.optimiser = FlatOptimiser(optimizer, list(net.parameters()))
-        self._max_seq_len = self._longest = max_seq_len
         self._average = average
         self._epoch: Epoch | None = None
         self._rows_before = 0
@@ -253,8 +256,7 @@ class PPO:
 
         Numbers that change from update to update (coefficients, learning rate) are tensors in it.
         """
-        size = min(settings.minibatch_size or len(batch), len(batch))
-        count = -(-len(batch) // size)
+        count, size = epoch_shape(batch, settings)
         moments = self.optimiser.use_tensor_rate()
         key = (len(batch), size, moments, replace(settings, entropy_coeff=0.0, kl_coeff=None))
         if self._epoch is None or self._epoch.key != key:
@@ -283,15 +285,15 @@ class PPO:
     @torch.no_grad()
     def batch(self, rollouts: Sequence[Rollout], settings: Settings) -> Batch:
         """Rollouts with their advantages, as rows; advantages centred and scaled over all of them."""
-        self._longest = min(self._max_seq_len, max(rollout.shape[0] for rollout in rollouts))
-        parts = [self._rows(rollout, settings) for rollout in rollouts]
+        longest = min(settings.max_seq_len, max(rollout.shape[0] for rollout in rollouts))
+        parts = [self._rows(rollout, settings, longest) for rollout in rollouts]
         whole = parts[0] if len(parts) == 1 else _joined(parts)
         kept = whole.advantages if whole.weight is None else whole.advantages[whole.weight > 0]
         whole.advantages = (whole.advantages - kept.mean()) / kept.std(unbiased=False).clamp(min=1e-4)
         return whole
 
-    def _rows(self, rollout: Rollout, settings: Settings) -> Batch:
-        sequences = split(rollout, self._longest) if rollout.states is not None else None
+    def _rows(self, rollout: Rollout, settings: Settings, longest: int) -> Batch:
+        sequences = split(rollout, longest) if rollout.states is not None else None
         inputs, mask = rollout.obs, None
         if self.plain is not None:
             mask = mask_of(rollout.obs, self.plain.masked)
@@ -410,22 +412,44 @@ class Epoch:
             return parts()
 
 
+def epoch_shape(batch: Batch, settings: Settings) -> tuple[int, int]:
+    """(minibatches of an epoch, environment steps in each); several learners get the same count."""
+    steps = len(batch) if batch.weight is None else int(batch.weight.sum())
+    size = settings.minibatch_size
+    if size is None:
+        return 1, steps
+    if batch.weight is not None:  # each minibatch needs a sequence of its own
+        size = max(size, settings.max_seq_len)
+    return -(-(settings.largest_share or steps) // size), min(size, steps)
+
+
 def minibatches(batch: Batch, settings: Settings) -> Iterator[Batch]:
     """All epochs' minibatches, each full: the last of an epoch is filled up with its first rows."""
-    rows = len(batch)
-    size = settings.minibatch_size or rows
-    if batch.weight is not None:  # sequences: as many as make up the size
-        size = max(1, size // int(batch.weight.shape[1]))
-    size = min(size, rows)
-    count = settings.minibatches or -(-rows // size)
+    count, size = epoch_shape(batch, settings)
     for _ in range(settings.num_epochs):
-        shuffled = batch
-        if size < rows or count > 1:
-            shuffled = batch.rows(_order(rows, count * size, settings, batch.advantages.device))
-        if len(shuffled) == size:
-            yield shuffled
+        if count == 1:
+            yield batch
+        elif batch.weight is None:
+            order = _order(len(batch), count * size, settings, batch.advantages.device)
+            yield from batch.rows(order).pieces(size)
         else:
-            yield from shuffled.pieces(size)
+            yield from _sequence_minibatches(batch, batch.weight, settings, (count, size))
+
+
+def _sequence_minibatches(
+    batch: Batch, weight: Tensor, settings: Settings, shape: tuple[int, int]
+) -> Iterator[Batch]:
+    """One epoch with memory: each sequence goes to the minibatch that its first step falls into."""
+    count, size = shape
+    lengths = weight.sum(dim=1).long()
+    rounds = -(-count * size // int(lengths.sum()))
+    order = _order(len(batch), rounds * len(batch), settings, weight.device)
+    ends = lengths[order].cumsum(0)
+    limits = torch.arange(1, count + 1, device=weight.device) * size
+    bounds = [0, *torch.searchsorted(ends - lengths[order], limits).tolist()]
+    shuffled = batch.rows(order[: bounds[-1]])
+    for first, last in pairwise(bounds):
+        yield shuffled.rows(slice(first, last))
 
 
 def _order(rows: int, wanted: int, settings: Settings, device: torch.device) -> Tensor:
