@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import itertools
 import pickle
 from dataclasses import replace
 
 import cloudpickle
+import gymnasium as gym
 import numpy as np
 import pytest
 import torch
+from ray.rllib.env.multi_agent_env import MultiAgentEnv
 
+from rayfish.algorithm.batched.collect import Decision, Sampler
 from rayfish.algorithm.batched.priorities import Priorities
 from rayfish.algorithm.batched.replay import PrioritizedReplayBuffer, ReplayBuffer
 from rayfish.algorithm.batched.rollout import Rollout
+from rayfish.envs.agents import AgentsVector
+from rayfish.envs.vector import GymVector
 
 GAMMA = 0.9
 KINDS = (ReplayBuffer, PrioritizedReplayBuffer)
@@ -169,6 +175,96 @@ def test_an_episode_that_does_not_go_on_ends_at_what_was_seen_last():
         row = found.index(number)
         assert int(batch["next_obs"]["number"][row]) == play.steps[number][4]
         assert int(batch["n_step"][row]) == 1 and not batch["terminateds"][row]
+
+
+EPISODES = itertools.count(1)
+SEEN, CHOICES = gym.spaces.Box(-1e9, 1e9, (2,), np.float32), gym.spaces.Discrete(2)
+
+
+class Alone(gym.Env):
+    """Shows the number of its episode and of the step."""
+
+    observation_space, action_space = SEEN, CHOICES
+    metadata = {"render_modes": []}  # noqa: RUF012  (a vector writes into it)
+
+    def reset(self, *, seed=None, options=None):
+        self.episode, self.steps = next(EPISODES), 0
+        return np.array([self.episode, 0], np.float32), {}
+
+    def step(self, action):
+        self.steps += 1
+        over = self.steps >= 2 + self.episode % 5
+        return np.array([self.episode, self.steps], np.float32), 1.0, over, False, {}
+
+
+class Latecomers(MultiAgentEnv):
+    """Three agents that come and go, and often miss a reset."""
+
+    def __init__(self):
+        self.possible_agents = self.agents = ["a", "b", "c"]
+        self.observation_spaces, self.action_spaces = (
+            dict.fromkeys("abc", SEEN),
+            dict.fromkeys("abc", CHOICES),
+        )
+        self.random = np.random.default_rng(0)
+
+    def reset(self, *, seed=None, options=None):
+        self.episode, self.steps = next(EPISODES), 0
+        self.here = {agent for agent in "abc" if self.random.random() < 0.5} or {"a"}
+        return self.seen(), {}
+
+    def step(self, actions):
+        self.steps += 1
+        changed = {agent for agent in "abc" if self.random.random() < 0.2}
+        self.here = (self.here ^ changed) or {"a"}
+        over = bool(self.random.random() < 0.15)
+        return self.seen(), dict.fromkeys(self.here, 1.0), {"__all__": over}, {"__all__": False}, {}
+
+    def seen(self):
+        return {agent: np.array([self.episode, self.steps], np.float32) for agent in sorted(self.here)}
+
+
+class Idle:
+    """Chooses the first action for everyone."""
+
+    def act(self, obs, state, t):
+        return Decision(torch.zeros(len(obs), dtype=torch.int64))
+
+    def initial_state(self):
+        return None
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(
+    ("make", "lengths", "resets"),
+    [
+        (lambda: AgentsVector([Latecomers() for _ in range(4)], "policy"), [3] * 40, 2),
+        (lambda: GymVector(gym.vector.SyncVectorEnv([Alone] * 4)), [3, 25, 26, 60, 5] * 6, 99),
+    ],
+    ids=["agents-miss-resets", "next-step-autoreset-and-long-rollouts"],
+)
+def test_no_transition_joins_two_episodes(kind, make, lengths, resets):
+    buffer, sampler = kind(100, seed=0), Sampler(make(), Idle())
+    sampler.reset(seed=0)
+    for index, length in enumerate(lengths):
+        if index % resets == 1:
+            sampler.reset(seed=index)  # as a restarted runner does
+        buffer.add(sampler.collect(length))
+        for column in buffer.columns():
+            episodes, steps = (column.next_obs - column.obs).T
+            assert not episodes.any(), f"{np.count_nonzero(episodes)} of {len(episodes)} join two episodes"
+            assert set(steps) <= {0, 1}, "an agent that is gone without a word saw nothing more"
+        batch = buffer.sample(64, n_step=3)
+        assert torch.equal(batch["obs"][:, 0], batch["next_obs"][:, 0])
+
+
+def test_what_an_absent_agent_sees_after_a_long_rollout_is_not_joined_to_its_last_step():
+    play, buffer = Play(3, away=0.3), ReplayBuffer(60, seed=1)
+    for length in (3, 1, 25, 1, 30, 2, 1, 40):
+        buffer.add(play.rollout(length))
+        for column in buffer.columns():
+            found = [play.steps[number][4] for number in numbers(column.obs)]
+            assert numbers(column.next_obs) == found
 
 
 def test_another_number_of_slots_keeps_what_fits():

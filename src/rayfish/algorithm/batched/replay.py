@@ -87,13 +87,14 @@ class ReplayBuffer:
         if columns is None or columns.size != rollout.shape[1]:
             columns = self._make_room(rollout)
         rings = self._rings
-        if rollout.shape[0] >= rings.rows:  # only the newest fit
+        whole = rollout.shape[0] < rings.rows
+        if not whole:  # only the newest fit
             rollout = newest(rollout, rings.rows - 1)
         steps, _ = rollout.shape
         valid = None if rollout.valid is None else rollout.valid.cpu().numpy()
         if valid is not None and valid.all():
             valid = None
-        self._cut_where_broken(rollout.obs, columns, valid)
+        self._cut(self._broken(rollout.obs, columns, valid) if whole else self._unfinished(columns))
         late = columns[~rings.known[columns]]  # their newest step may be complete now
         late_places = rings.newest_places(late)
         places = rings.next_places(steps, columns, valid)
@@ -296,30 +297,49 @@ class ReplayBuffer:
         for array, new in pairs(self._arrays["obs"], last_obs):
             copy_rows(array, where, new, chosen)
 
-    def _cut_where_broken(self, obs: Tree, columns: np.ndarray, valid: np.ndarray | None) -> None:
-        """Ends episodes that do not go on in a rollout: their runner was restarted, or began anew.
+    def _broken(self, obs: Tree, columns: np.ndarray, valid: np.ndarray | None) -> np.ndarray:
+        """The columns whose episode does not continue in a rollout: their runner was restarted or reset.
 
-        Their newest step is kept as one that ran out of time.
+        The observation that waits for its action is compared with the first step in the rollout.
         """
         rings = self._rings
-        going_on = rings.known[columns] & ~rings.ended[columns]
+        continues = rings.known[columns] & ~rings.ended[columns]
         if valid is not None:
-            going_on &= valid[0]
-        if not going_on.any():
-            return
+            continues &= valid.any(axis=0)
+        if not continues.any():
+            return columns[:0]
         where = self._there(rings.head_places(columns))
-        waiting = [(array.index_select(0, where), new[0]) for array, new in pairs(self._arrays["obs"], obs)]
+        row: Any = 0
+        if valid is not None:
+            row = self._there(valid.argmax(axis=0)), torch.arange(columns.size, device=self.device)
+        waiting = [(array.index_select(0, where), new[row]) for array, new in pairs(self._arrays["obs"], obs)]
         if all(torch.equal(held, new) for held, new in waiting):
-            return
+            return columns[:0]
         differs = torch.zeros(columns.size, dtype=torch.bool, device=self.device)
         for held, new in waiting:
             differs |= (held != new).reshape(columns.size, -1).any(dim=1)
-        broken = columns[differs.cpu().numpy() & going_on]
-        if broken.size:
-            where = self._there(rings.head_places(broken))
-            seen = map_nested(lambda array: array.index_select(0, where), self._arrays["obs"])
-            self._store_finals(rings.newest_places(broken), seen)
-            rings.ended[broken] = True
+        return columns[differs.cpu().numpy() & continues]
+
+    def _unfinished(self, columns: np.ndarray) -> np.ndarray:
+        """Columns whose newest step ended no episode; drops steps with an unknown next observation."""
+        rings = self._rings
+        unknown = columns[~rings.known[columns]]
+        rings.heads[unknown] = (rings.heads[unknown] - 1) % rings.rows
+        rings.counts[unknown] -= 1
+        rings.known[unknown] = True
+        rings.ended[unknown] = (self._final_of[rings.newest_places(unknown)] >= 0) | (
+            rings.counts[unknown] == 0
+        )
+        return columns[~rings.ended[columns]]
+
+    def _cut(self, broken: np.ndarray) -> None:
+        """Ends the episodes of these columns: their newest step is kept as one that ran out of time."""
+        if not broken.size:
+            return
+        where = self._there(self._rings.head_places(broken))
+        seen = map_nested(lambda array: array.index_select(0, where), self._arrays["obs"])
+        self._store_finals(self._rings.newest_places(broken), seen)
+        self._rings.ended[broken] = True
 
     def _there(self, index: np.ndarray) -> Tensor:
         return torch.from_numpy(index).to(self.device)
