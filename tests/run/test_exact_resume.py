@@ -223,14 +223,30 @@ def test_runners_that_the_checkpoint_does_not_fit_are_named(tmp_path):
             assert trainer.step()["run/iteration"] == 2
 
 
-def test_without_its_replay_buffer_a_restore_says_so(tmp_path):
-    words = (*DQN, "checkpoint.replay_buffer=false")
-    with rayfish.Trainer(*words) as trainer:
-        trainer.step()
+@pytest.mark.parametrize("runner", ["batched", pytest.param("rllib", marks=pytest.mark.slow)])
+def test_without_its_replay_buffer_a_restored_run_refills_it_before_it_learns(runner, tmp_path):
+    """100 steps before learning starts, 60 per iteration."""
+    words = (*DQN, f"rollouts.runner={runner}")
+
+    def updates(trainer):
+        return trainer.algorithm.learner_group._learner._weights_seq_no
+
+    with rayfish.Trainer(*words, "checkpoint.replay_buffer=false") as trainer:
+        learnt = [updates(trainer) for _ in range(3) if trainer.step()]
+        assert learnt[0] == 0 and learnt[-1] > 0
         checkpoint = trainer.save(tmp_path / "checkpoint")
     assert not (checkpoint / "replay.lz4").exists()
     with rayfish.Trainer(*words) as trainer:
-        assert trainer.restore(checkpoint) == ["this checkpoint has no replay buffer: it is filled anew"]
+        note = "this checkpoint has no replay buffer: learning continues after 100 new steps"
+        assert trainer.restore(checkpoint) == [note]
+        before = updates(trainer)
+        trainer.step()
+        assert updates(trainer) == before, "60 new steps"
+        checkpoint = trainer.save(tmp_path / "refilling")
+        after = [comparable(trainer.step()) for _ in range(2)]
+        assert updates(trainer) > before
+        assert trainer.restore(checkpoint) == []
+        assert [comparable(trainer.step()) for _ in range(2)] == after
 
 
 @pytest.mark.slow

@@ -22,6 +22,11 @@ import numpy as np
 import torch
 import tree
 from ray.rllib.utils.lambda_defaultdict import LambdaDefaultDict
+from ray.rllib.utils.metrics import (
+    ENV_RUNNER_RESULTS,
+    NUM_AGENT_STEPS_SAMPLED_LIFETIME,
+    NUM_ENV_STEPS_SAMPLED_LIFETIME,
+)
 
 from rayfish.algorithm.normalise import NormalizeObservations
 from rayfish.envs import state as env_state
@@ -33,6 +38,7 @@ if TYPE_CHECKING:
 
 DRIVER = "driver"
 _BUFFERS = ("local_replay_buffer", "replay_buffer")  # the latter is DreamerV3's
+_LEARNING_STARTS = "num_steps_sampled_before_learning_starts"
 
 # What RLlib's env runners (for one and for several agents) keep between two calls of sample().
 _SAMPLER = (
@@ -126,6 +132,26 @@ def load_replay(algorithm: Algorithm, path: Path) -> None:
         setattr(algorithm, name, loaded)
 
 
+def refill_replay(algorithm: Algorithm) -> int:
+    """Before an empty replay buffer is learnt from, it gets as many new steps as in a new run; how many."""
+    steps = int(getattr(algorithm.config, _LEARNING_STARTS, None) or 0)
+    if steps:
+        figure = NUM_ENV_STEPS_SAMPLED_LIFETIME
+        if algorithm.config.count_steps_by == "agent_steps":
+            figure = NUM_AGENT_STEPS_SAMPLED_LIFETIME
+        sampled = algorithm.metrics.peek((ENV_RUNNER_RESULTS, figure), default=0)
+        _learn_from(algorithm, steps + int(sum(sampled.values()) if isinstance(sampled, dict) else sampled))
+    return steps
+
+
+def _learn_from(algorithm: Any, step: int) -> None:
+    """Both paths read it from the configuration; a checkpoint keeps it in `algorithm.learn_from`."""
+    algorithm.learn_from = step
+    algorithm.config = algorithm.config.copy(copy_frozen=False)
+    setattr(algorithm.config, _LEARNING_STARTS, step)
+    algorithm.config.freeze()
+
+
 def _groups(algorithm: Algorithm) -> dict[str, Any]:
     groups = {"runner": algorithm.env_runner_group, "evaluator": algorithm.eval_env_runner_group}
     return {name: group for name, group in groups.items() if group is not None}
@@ -151,10 +177,13 @@ def _driver_state(algorithm: Algorithm) -> dict[str, Any]:
         "callbacks": _callback_states(algorithm.callbacks),
         "connectors": _pipeline_state(pipeline) if pipeline is not None else [],
         "offline": offline.position() if hasattr(offline, "position") else None,
+        "learn_from": getattr(algorithm, "learn_from", None),
     }
 
 
 def _restore_driver(algorithm: Algorithm, state: dict[str, Any]) -> None:
+    if state.get("learn_from") is not None and not hasattr(algorithm, "learn_from"):
+        _learn_from(algorithm, state["learn_from"])  # the run was stopped while its buffer was refilled
     if state["offline"] is not None:
         algorithm.offline_data.go_to(state["offline"])
     pipeline = getattr(algorithm, "env_to_module_connector", None)

@@ -190,13 +190,15 @@ def restore(folder: Path, trainer: Trainer) -> list[str]:
     from rayfish.algorithm import parts, snapshot
 
     parts.restore(trainer.algorithm, folder / "algorithm")
-    if not (folder / "processes").is_dir():
-        return ["this checkpoint is of an older Rayfish: episodes begin anew and random numbers differ"]
     notes = []
     if (folder / REPLAY).is_file():
         snapshot.load_replay(trainer.algorithm, folder / REPLAY)
     elif snapshot.replay_buffer(trainer.algorithm):
-        notes.append("this checkpoint has no replay buffer: it is filled anew")
+        steps = snapshot.refill_replay(trainer.algorithm)
+        notes.append(f"this checkpoint has no replay buffer: learning continues after {steps:,} new steps")
+    if not (folder / "processes").is_dir():
+        notes.append("this checkpoint is of an older Rayfish: episodes begin anew and random numbers differ")
+        return notes
     states = {path.stem: path.read_bytes() for path in (folder / "processes").iterdir()}
     missing = snapshot.put(trainer.algorithm, states)
     algo = trainer.experiment.get("algo.name")
