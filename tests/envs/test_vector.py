@@ -11,6 +11,7 @@ from rayfish.envs.agents import AgentsVector
 from rayfish.envs.guard import Guard
 from rayfish.envs.rewards import Clip, ClippedRewards
 from rayfish.envs.vector import GymVector
+from rayfish.errors import EnvironmentFault
 
 
 class Counter(gym.Env):
@@ -213,3 +214,43 @@ def test_what_absent_agents_saw_last_is_not_learnt_from_again():
         moment = vector.step(np.zeros(2, np.int64))
         present.append([True, True] if moment.present is None else moment.present.tolist())
     assert present == [[True, True], [True, False], [True, False], [True, True]]
+
+
+class Renamed(gym.vector.VectorWrapper):
+    """A same-step vector whose infos hold the last observations in another form."""
+
+    def __init__(self, form, declared=True):
+        super().__init__(SyncVectorEnv([Counter] * 2, autoreset_mode=AutoresetMode.SAME_STEP))
+        self.metadata = {"autoreset_mode": AutoresetMode.SAME_STEP} if declared else {}
+        self.form = form
+
+    def step(self, actions):
+        *result, infos = self.env.step(actions)
+        final, mask = infos.pop("final_obs", None), infos.pop("_final_obs", None)
+        if final is not None and self.form == "old objects":
+            infos |= {"final_observation": final, "_final_observation": mask}
+        elif final is not None and self.form == "old arrays":
+            rows = [row or {"step": np.zeros(1, np.float32), "episode": 0} for row in final]
+            stacked = {key: np.stack([row[key] for row in rows]) for key in ("step", "episode")}
+            stacked |= {f"_{key}": mask for key in stacked}
+            infos |= {"final_observation": stacked, "_final_observation": mask}
+        elif final is not None and self.form == "empty":
+            infos |= {"final_obs": np.full(2, None, dtype=object), "_final_obs": ~mask}
+        return (*result, infos)
+
+
+@pytest.mark.parametrize("declared", [True, False], ids=["declared", "undeclared"])
+@pytest.mark.parametrize("form", ["old objects", "old arrays"])
+def test_last_observations_under_gymnasiums_older_key_are_the_true_ones(form, declared):
+    expected, _ = run(GymVector(SyncVectorEnv([Counter] * 2, autoreset_mode=AutoresetMode.SAME_STEP)), 12)
+    seen, finished = run(GymVector(Renamed(form, declared)), 12)
+    assert seen == expected
+    assert finished.lengths[:4] == [3, 3, 4, 4]
+
+
+@pytest.mark.parametrize("form", ["missing", "empty"])
+def test_a_same_step_vector_without_last_observations_is_refused_with_the_key_to_set(form):
+    with pytest.raises(EnvironmentFault) as raised:
+        run(GymVector(Renamed(form)), 12)
+    assert "SyncVectorEnv resets environment 0 in the step that ends its episode" in raised.value.what
+    assert 'infos["final_obs"]' in raised.value.hint

@@ -11,7 +11,8 @@ Slot `e * agents + a` of what it returns (`num_envs * agents` slots, spaces of o
 environment `e`. Further:
 
 - it has `possible_agents`, the names of one environment's agents in their order;
-- its autoreset mode is `SAME_STEP`, and the agents of an environment begin and end together;
+- its autoreset mode is `SAME_STEP` (last observations in `infos["final_obs"]`), and the agents of an
+  environment begin and end together;
 - `reset(seed=s)` begins environment `e` as a single one begins with `reset(seed=s + e)`;
 - the figures of an episode (`metrics`) are in the last info of one of its agents;
 - `max_episode_steps` is among its parameters where `rollouts.horizon` is to be used with it.
@@ -216,7 +217,7 @@ class AgentSlots(GymVector):
             )
 
     def _count(self, infos: dict[str, Any], ended: np.ndarray) -> None:
-        size, last = len(self.agents), infos.get("final_info") or {}
+        size, last = len(self.agents), infos.get("final_info", {})
         for index in np.unique(ended // size).tolist():
             slots = range(index * size, (index + 1) * size)
             earned = float(self._returns[index])

@@ -100,7 +100,9 @@ def _with_vector(info: EnvInfo, spec: EnvSpec, config: Mapping[str, Any]) -> Env
         same = (vector.single_observation_space, vector.single_action_space)
         if same != (info.observation_space, info.action_space):
             return replace(info, not_native="its spaces are others than those of a single one")
-        return replace(info, native=True, native_saved=why_not_pickled(vector))
+        same_step = (vector.metadata or {}).get("autoreset_mode") == gym.vector.AutoresetMode.SAME_STEP
+        saved = why_not_pickled(vector)
+        return replace(info, native=True, native_saved=saved, native_same_step=same_step)
     except Exception as error:
         return replace(info, not_native=f"{type(error).__name__}: {error}".splitlines()[0])
     finally:

@@ -33,6 +33,7 @@ class EnvInfo:
     :param native: it has a vector of its own that steps many copies at once, and can be used here
     :param not_native: why that cannot be used, "" when there is none
     :param native_saved: why a running vector cannot be saved, "" when it can
+    :param native_same_step: its vector resets an environment in the step that ends its episode
     :param old_api: it has the reset and step of old gym, and is adapted
     :param notices: what was done to an old name, import or environment, a sentence each
     """
@@ -52,6 +53,7 @@ class EnvInfo:
     native: bool = False
     not_native: str = ""
     native_saved: str = ""
+    native_same_step: bool = False
     old_api: bool = False
     notices: tuple[str, ...] = ()
 

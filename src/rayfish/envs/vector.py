@@ -17,10 +17,14 @@ import numpy as np
 from gymnasium.vector import AutoresetMode, VectorEnv
 
 from rayfish.envs.rewards import TRUE_RETURN
+from rayfish.errors import EnvironmentFault
 from rayfish.nested import first_leaf, map_nested
 
 METRICS = "metrics"
 """Key of an episode's last info under which an environment reports figures of its own."""
+
+FINAL_OBS = ("final_obs", "final_observation")
+"""Keys of a vector's infos with the last observations of ended episodes: today's, and Gymnasium 0.x's."""
 
 Tree = Any
 
@@ -135,8 +139,9 @@ class GymVector(Vector):
         self.num_slots = env.num_envs
         self.observation_space = env.single_observation_space
         self.action_space = env.single_action_space
-        mode = (env.metadata or {}).get("autoreset_mode", AutoresetMode.NEXT_STEP)
-        self._mode = AutoresetMode(mode)
+        declared = (env.metadata or {}).get("autoreset_mode")
+        self._mode = AutoresetMode(declared or AutoresetMode.NEXT_STEP)
+        self._declared = declared is not None
         self._returns = np.zeros(self.num_slots)
         self._lengths = np.zeros(self.num_slots, np.int64)
         self._over = np.zeros(self.num_slots, bool)
@@ -161,6 +166,8 @@ class GymVector(Vector):
         self._lengths += 1 if valid is None else valid
         over = terminated | truncated
         ended = np.flatnonzero(over)
+        if ended.size and not self._declared and last_observations(infos) is not None:
+            self._mode = AutoresetMode.SAME_STEP  # as vectors written for Gymnasium 0.x reset
         final = self._final(obs, infos, ended)
         if ended.size:
             self._count(infos, ended)
@@ -173,21 +180,28 @@ class GymVector(Vector):
 
     def state(self) -> dict[str, Any]:
         """Sums of the running episodes, and which of them begin anew in the next step."""
-        names = ("_returns", "_lengths", "_over", "finished")
+        names = ("_returns", "_lengths", "_over", "_mode", "finished")
         return {name: getattr(self, name) for name in names}
 
     def _final(self, obs: Tree, infos: dict[str, Any], ended: np.ndarray) -> Tree:
-        told = infos.get("final_obs") if self._mode is AutoresetMode.SAME_STEP and ended.size else None
-        if told is None:
+        """The true last observations of the slots that ended.
+
+        :raises EnvironmentFault: a same-step vector, whose `obs` are the next episodes' first, has none
+        """
+        if self._mode is not AutoresetMode.SAME_STEP or not ended.size:
             return map_nested(lambda leaf: leaf[ended], obs)
-        if isinstance(told, np.ndarray) and told.dtype == object:
-            return map_nested(lambda *leaves: np.stack(leaves), *(told[index] for index in ended))
-        return map_nested(lambda leaf: as_array(leaf)[ended], told)
+        final = last_observations(infos)
+        missing = ended if final is None else ended[[_absent(infos, final, index) for index in ended]]
+        if missing.size:
+            raise no_last_observation(self.env, int(missing[0]))
+        if isinstance(final, np.ndarray) and final.dtype == object:
+            return map_nested(lambda *leaves: np.stack(leaves), *(final[index] for index in ended))
+        return map_nested(lambda _, leaf: as_array(leaf)[ended], obs, final)
 
     def _count(self, infos: dict[str, Any], ended: np.ndarray) -> None:
         last = infos.get("final_info", infos) if self._mode is AutoresetMode.SAME_STEP else infos
         for index in ended.tolist():
-            info = _of_one(last, index) if last else {}
+            info = _of_one(last, index)
             if TRUE_RETURN in infos:  # of a vector whose rewards are clipped as a whole
                 info[TRUE_RETURN] = infos[TRUE_RETURN][index]
             self.finished.returns.append(float(info.get(TRUE_RETURN, self._returns[index])))
@@ -211,8 +225,35 @@ def as_array(leaf: Any) -> np.ndarray:
     return np.asarray(leaf)
 
 
-def _of_one(infos: Mapping[str, Any], index: int) -> dict[str, Any]:
-    """One environment's info out of a vector's: arrays by key, with a mask `_key` beside each."""
+def last_observations(infos: Mapping[str, Any]) -> Any:
+    """What infos hold of the last observations of ended episodes; None when nothing."""
+    return next((infos[key] for key in FINAL_OBS if infos.get(key) is not None), None)
+
+
+def no_last_observation(env: Any, index: int) -> EnvironmentFault:
+    """The error for a same-step vector that loses the last observation of an episode."""
+    return EnvironmentFault(
+        f"{type(env.unwrapped).__name__} resets environment {index} in the step that ends its episode, "
+        "and its infos do not hold the episode's last observation",
+        f'return it from step() in infos["{FINAL_OBS[0]}"] (an array with one entry per environment); '
+        "without it a truncated episode would be bootstrapped from the next one's first observation",
+    )
+
+
+def _absent(infos: Mapping[str, Any], final: Any, index: int) -> bool:
+    """Whether the last observation of one environment is missing, by its mask or because it is None."""
+    mask = next((infos[f"_{key}"] for key in FINAL_OBS if f"_{key}" in infos), None)
+    objects = isinstance(final, np.ndarray) and final.dtype == object
+    return (mask is not None and not mask[index]) or (objects and final[index] is None)
+
+
+def _of_one(infos: Any, index: int) -> dict[str, Any]:
+    """One environment's info out of a vector's: arrays by key, with a mask `_key` beside each.
+
+    Gymnasium 0.x gave an array of dicts, None for environments without one.
+    """
+    if not isinstance(infos, Mapping):
+        return dict(infos[index] or {})
     found: dict[str, Any] = {}
     for key, value in infos.items():
         if key.startswith("_"):

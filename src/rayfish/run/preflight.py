@@ -385,14 +385,21 @@ def _order_problems(experiment: Experiment, info: envs.EnvInfo) -> list[Problem]
 
 
 def _runner_problems(experiment: Experiment, info: EnvInfo) -> list[Problem]:
-    """`rollouts.runner=batched` is meant: what cannot run there is told, not run elsewhere."""
-    key = "rollouts.runner"
-    if experiment.get(key) != BATCHED:
-        return []
+    """An env runner that cannot step this environment, or not correctly."""
+    key, mode = "rollouts.runner", "rollouts.gym_env_vectorize_mode"
     fitting = fit(experiment, info)
-    return (
-        [] if fitting.batched else [Problem(key, f"batched does not fit: {fitting.why}", f"set {key}=auto")]
-    )
+    if fitting.batched:
+        return []
+    if experiment.get(key) == BATCHED:
+        return [Problem(key, f"batched does not fit: {fitting.why}", f"set {key}=auto")]
+    if info.native_same_step and str(experiment.get(mode)).lower() == "vector_entry_point":
+        what = (
+            "the environment's vector resets in the step that ends an episode (AutoresetMode.SAME_STEP); "
+            f"RLlib's env runner, used because {fitting.why}, would bootstrap from the next episode's "
+            "first observation"
+        )
+        return [Problem(mode, what, f"set {mode}=sync")]
+    return []
 
 
 def note_on_saving(experiment: Experiment, info: EnvInfo) -> str:

@@ -9,16 +9,22 @@ import gymnasium as gym
 import numpy as np
 import pytest
 import torch
+from gymnasium.vector import AutoresetMode
 from pettingzoo import ParallelEnv
 from ray.rllib.callbacks.callbacks import RLlibCallback
 
 import rayfish
+from rayfish.algorithm.batched.actors import ActorCriticActor
 from rayfish.algorithm.batched.algorithms import for_learners
 from rayfish.algorithm.batched.fitting import AGENTS, NATIVE, STACKED, fit
-from rayfish.algorithm.batched.resident import ResidentSampler
+from rayfish.algorithm.batched.resident import ResidentSampler, ResidentVector
 from rayfish.algorithm.batched.rollout import Rollout
 from rayfish.algorithm.batched.runner import BatchedEnvRunner
+from rayfish.errors import EnvironmentFault
 from rayfish.experiment import Experiment
+from rayfish.experiment.imports import load_object
+from rayfish.models.build import actor_critic
+from rayfish.models.options import resolve
 from rayfish.run import preflight
 from tests.helpers import ROOT
 
@@ -294,6 +300,35 @@ def test_an_environment_of_tensors_stays_beside_the_policy(ray_session):
             assert metrics["run/env_steps"] == 3 * 512
             assert metrics["rollout/length_mean"] == metrics["rollout/return_mean"]
     assert returns[0] == returns[1]
+
+
+@pytest.mark.usefixtures("unlisted")
+@pytest.mark.parametrize("key", ["final_observation", "unknown"])
+def test_an_environment_of_tensors_provides_last_observations_by_either_key(key):
+    cls = load_object(str(ROOT / "examples" / "gpu" / "torch_cartpole.py") + ":TorchCartPole", ())
+    env = cls(4, max_episode_steps=3, device="cpu")
+    step = env.step
+    env.step = lambda actions: (*(result := step(actions))[:4], {key: result[4]["final_obs"]})
+    env.metadata = {"autoreset_mode": AutoresetMode.SAME_STEP}
+    net = actor_critic(env.single_observation_space, env.single_action_space, resolve({}), critic=True)
+    sampler = ResidentSampler(ResidentVector(env), ActorCriticActor(net, env.single_action_space))
+    sampler.reset(0)
+    if key == "unknown":
+        with pytest.raises(EnvironmentFault, match="do not hold the episode's last observation"):
+            sampler.collect(3)
+        return
+    rollout = sampler.collect(4)
+    assert rollout.done[2].all()
+    assert (rollout.final_obs[2] != rollout.obs[3]).any(dim=1).all(), "not the next episode's first"
+
+
+@pytest.mark.usefixtures("unlisted")
+def test_rllibs_runner_refuses_a_vector_that_resets_in_the_same_step():
+    words = ("rollouts.runner=rllib", "rollouts.gym_env_vectorize_mode=vector_entry_point")
+    experiment = Experiment.compose(str(ROOT / "examples" / "gpu" / "cartpole.yaml"), words)
+    problems, _ = preflight.inspect(experiment)
+    assert [problem.key for problem in problems] == ["rollouts.gym_env_vectorize_mode"]
+    assert "SAME_STEP" in problems[0].what and problems[0].hint.endswith("=sync")
 
 
 def test_an_environment_of_jax_arrays_is_sampled_as_one_batch(ray_session):

@@ -18,7 +18,13 @@ from rayfish.algorithm.batched.collect import Actor, Clock
 from rayfish.algorithm.batched.graphs import Replayed
 from rayfish.algorithm.batched.rollout import Rollout, Tree
 from rayfish.envs.rewards import Clip
-from rayfish.envs.vector import Vector, as_array
+from rayfish.envs.vector import (
+    Vector,
+    as_array,
+    holds_tensors,
+    last_observations,
+    no_last_observation,
+)
 from rayfish.nested import first_leaf, map_nested
 
 IN_PLACE = "in_place"
@@ -166,12 +172,19 @@ class ResidentSampler:
                 ("done", done),
                 ("returns", returns),
                 ("lengths", lengths),
-                ("final_obs", infos["final_obs"]),
+                ("final_obs", self._last_observations(infos)),
             ):
                 self._put(name, step, value)
             returns.masked_fill_(done, 0.0)
             lengths.masked_fill_(done, 0)
             map_nested(lambda mine, new: mine.copy_(new), self.obs, after)
+
+    def _last_observations(self, infos: dict[str, Any]) -> Tree:
+        """Of every copy, in every step: which of them ended is not looked up, that would leave the device."""
+        found = last_observations(infos)
+        if found is None or not holds_tensors(found):
+            raise no_last_observation(self.vector.env, 0)
+        return found
 
     def _put(self, name: str, step: int, tree: Tree) -> Tree:
         if name not in self._memory:
