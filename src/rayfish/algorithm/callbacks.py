@@ -15,6 +15,7 @@ import numpy as np
 from ray.rllib.callbacks.callbacks import RLlibCallback
 from ray.rllib.utils.debug import update_global_seed_if_necessary
 
+from rayfish.algorithm.normalise import NormalizeObservations, normaliser_in, normaliser_of
 from rayfish.envs import pulse
 from rayfish.envs.rewards import true_returns
 from rayfish.experiment.old import modules
@@ -34,14 +35,26 @@ class EpisodeReport(RLlibCallback):
     """
 
     def on_evaluate_start(self, *, algorithm: Any, **kwargs: Any) -> None:
-        """Gives an evaluation runner in the driver the training's normaliser and other connector states.
+        """Gives evaluation runners the normaliser of the training just done, and other connector states.
 
-        RLlib sends them to remote evaluation runners only, so that a local evaluation would see
-        observations that were never normalised.
+        RLlib merges the statistics of remote training runners only after the evaluation: the first one
+        would not be normalised, later ones would lag by an iteration. It also sends states to remote
+        evaluation runners only. Evaluation in parallel has the weights of the iteration before, and
+        its statistics.
         """
-        evaluator, runner = algorithm.eval_env_runner, algorithm.env_runner
-        if evaluator is not None and runner is not None:
-            evaluator.set_state(runner.get_state(components=_CONNECTORS))
+        runner, normaliser = algorithm.env_runner, normaliser_of(algorithm)
+        if normaliser is not None:
+            _merge(algorithm, normaliser)
+        if runner is not None:
+            state = runner.get_state(components=_CONNECTORS)
+        else:
+            state = {_CONNECTORS[0]: algorithm.env_to_module_connector.get_state()}
+        if algorithm.eval_env_runner is not None:
+            algorithm.eval_env_runner.set_state(state)
+        evaluators = algorithm.eval_env_runner_group
+        if normaliser is not None and evaluators is not None and evaluators.num_remote_env_runners():
+            # RLlib's own broadcast waits for nothing, and drops a state while another is on its way.
+            evaluators.foreach_env_runner("set_state", kwargs={"state": state}, local_env_runner=False)
 
     def on_sample_end(self, **kwargs: Any) -> None:
         """A rollout is complete: environments that were made anew in it did not do so for ever."""
@@ -88,6 +101,25 @@ class EpisodeReport(RLlibCallback):
             log(("policy_returns", policy), total)
         for name, value in _env_metrics(episode):
             log(("env", name), value)
+
+
+def _merge(algorithm: Any, normaliser: NormalizeObservations) -> None:
+    """What remote training runners have seen until now into the driver's statistics, as RLlib does later."""
+    config, group = algorithm.config, algorithm.env_runner_group
+    # IMPALA and APPO merge while they train.
+    elsewhere = config._dont_auto_sync_env_runner_states or config.evaluation_parallel_to_training
+    if elsewhere or not config.merge_env_runner_states or not group.num_healthy_remote_env_runners():
+        return
+    timeout = config.sync_filters_on_rollout_workers_timeout_s
+    states = group.foreach_env_runner(_statistics, local_env_runner=False, timeout_seconds=timeout)
+    normaliser.merge_states(states)
+
+
+def _statistics(runner: Any) -> dict[str, Any]:
+    """On a runner: what it has seen."""
+    piece = normaliser_in(runner._env_to_module)
+    assert piece is not None  # the driver has one
+    return piece.get_state()
 
 
 def _reseed(runner: Any, seeds: dict[int, int]) -> None:

@@ -184,6 +184,18 @@ class NormalizeObservations(ConnectorV2):
         }
 
 
+def normaliser_of(algorithm: Any) -> NormalizeObservations | None:
+    """The driver's normaliser, which holds the merged statistics; None without `observation_filter`."""
+    pipeline = getattr(getattr(algorithm, "env_runner", None), "_env_to_module", None)
+    return normaliser_in(pipeline or getattr(algorithm, "env_to_module_connector", None))
+
+
+def normaliser_in(pipeline: Any) -> NormalizeObservations | None:
+    """The normaliser in a connector pipeline; None when it has none."""
+    pieces = (p for p in getattr(pipeline, "connectors", []) if isinstance(p, NormalizeObservations))
+    return next(pieces, None)
+
+
 def _mean_std(moments: Moments) -> tuple[np.ndarray, np.ndarray]:
     count, mean, squares = moments
     if count < 2:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rayfish.algorithm.build import agent_mapping
-from rayfish.algorithm.normalise import NormalizeObservations
+from rayfish.algorithm.normalise import NormalizeObservations, normaliser_of
 from rayfish.errors import CheckpointError
 
 if TYPE_CHECKING:
@@ -100,27 +100,22 @@ def _forget_weights(runner: Any) -> None:
 
 def load_normaliser(algorithm: Algorithm, tree: Path) -> None:
     """The normaliser of another checkpoint, if both it and this algorithm have one."""
-    piece = _normaliser(algorithm)
+    piece = normaliser_of(algorithm)
     folder = tree / "env_runner" / "env_to_module_connector" / NormalizeObservations.__name__
     if piece is None or not folder.is_dir():
         return
     piece.restore_from_path(str(folder.resolve()))
-    algorithm.env_runner_group.sync_env_runner_states(
-        config=algorithm.config, from_worker=algorithm.env_runner
+    state = {"env_to_module_connector": {NormalizeObservations.__name__: piece.get_state()}}
+    # Waits for all of them: RLlib's own broadcast drops a state while another is on its way.
+    algorithm.env_runner_group.foreach_env_runner(
+        "set_state", kwargs={"state": state}, local_env_runner=False
     )
 
 
 def normaliser_statistics(algorithm: Algorithm) -> dict[str, Any]:
     """Policy name -> mean and spread per observation leaf; empty without normalisation."""
-    piece = _normaliser(algorithm)
+    piece = normaliser_of(algorithm)
     return piece.statistics() if piece is not None else {}
-
-
-def _normaliser(algorithm: Algorithm) -> NormalizeObservations | None:
-    pipeline = getattr(getattr(algorithm, "env_runner", None), "_env_to_module", None)
-    pipeline = pipeline or getattr(algorithm, "env_to_module_connector", None)
-    pieces = [p for p in getattr(pipeline, "connectors", []) if isinstance(p, NormalizeObservations)]
-    return pieces[0] if pieces else None
 
 
 def load_weights(algorithm: Algorithm, tree: Path) -> None:

@@ -80,6 +80,11 @@ class AgentsVector(Vector):
         """Itself: there is nothing around it."""
         return self
 
+    @property
+    def present(self) -> np.ndarray | None:  # type: ignore[override]
+        """Which slots have an agent that is there; None when all have."""
+        return None if self._here.all() else self._here.copy()
+
     def reset(self, seed: int | None = None) -> Tree:
         """Begin all episodes, each environment with a seed of its own."""
         self._returns[:], self._lengths[:], self._here[:] = 0.0, 0, False
@@ -132,7 +137,7 @@ class AgentsVector(Vector):
             all_here,
             slots,
             last,
-            present=None if self._here.all() else self._here.copy(),
+            present=self.present,
         )
 
     def state(self) -> dict[str, Any]:

@@ -100,6 +100,8 @@ class Vector:
     num_slots: int
     observation_space: gym.Space
     action_space: gym.Space
+    present: np.ndarray | None = None
+    """[N] false where the newest observation of a slot is blank or an old one; None when all are new."""
 
     def __init__(self) -> None:
         self.finished = Finished()

@@ -14,12 +14,16 @@ from pettingzoo import ParallelEnv
 from ray.rllib.callbacks.callbacks import RLlibCallback
 
 import rayfish
+from rayfish.algorithm.adapters import ParallelAdapter
 from rayfish.algorithm.batched.actors import ActorCriticActor
 from rayfish.algorithm.batched.algorithms import for_learners
+from rayfish.algorithm.batched.collect import Sampler
 from rayfish.algorithm.batched.fitting import AGENTS, NATIVE, STACKED, fit
 from rayfish.algorithm.batched.resident import ResidentSampler, ResidentVector
 from rayfish.algorithm.batched.rollout import Rollout
 from rayfish.algorithm.batched.runner import BatchedEnvRunner
+from rayfish.algorithm.normalise import NormalizeObservations
+from rayfish.envs.agents import AgentsVector
 from rayfish.errors import EnvironmentFault
 from rayfish.experiment import Experiment
 from rayfish.experiment.imports import load_object
@@ -121,6 +125,7 @@ def chosen(*words: str):
         ((f"environment.env={HERE}:Parts",), STACKED),
         ((f"callbacks.callbacks_class={HERE}:Quiet", "environment.env=CartPole-v1"), NATIVE),
         ((f"environment.env={HERE}:Couple",), AGENTS),
+        (("environment.env=CartPole-v1", "learners.add_default_connectors_to_learner_pipeline=true"), NATIVE),
     ],
 )
 def test_what_fits_is_taken(words, vector):
@@ -137,6 +142,15 @@ def test_what_fits_is_taken(words, vector):
         ((f"callbacks.callbacks_class={HERE}:Watching",), "on_episode_end of Watching"),
         (("rollouts.runner=rllib",), "rollouts.runner=rllib"),
         (("training.use_critic=false",), "without a critic"),
+        (
+            ("rollouts.add_default_connectors_to_env_to_module_pipeline=false",),
+            "rollouts.add_default_connectors_to_env_to_module_pipeline=false",
+        ),
+        (
+            ("rollouts.add_default_connectors_to_module_to_env_pipeline=false",),
+            "module_to_env_pipeline=false",
+        ),
+        (("learners.add_default_connectors_to_learner_pipeline=false",), "to_learner_pipeline=false"),
     ],
 )
 def test_what_does_not_fit_says_why(words, why):
@@ -216,6 +230,66 @@ def test_it_trains_reports_and_evaluates(words, ray_session):
     if "Parts" in words[0]:
         assert metrics["env/seven"] == 7
         assert metrics["rollout/length_mean"] == metrics["rollout/return_mean"] == 7
+
+
+@pytest.mark.parametrize(("runner", "evaluators"), [("batched", 1), ("rllib", 0)])
+def test_evaluation_normalises_with_the_statistics_of_the_training_just_done(runner, evaluators, ray_session):
+    words = (
+        "environment.env=CartPole-v1",
+        "rollouts.observation_filter=MeanStdFilter",
+        "rollouts.num_env_runners=1",
+        "evaluation.evaluation_interval=1",
+        "evaluation.evaluation_duration=1",
+        f"evaluation.evaluation_num_env_runners={evaluators}",
+        f"rollouts.runner={runner}",
+    )
+    with rayfish.Trainer(None, *SMALL, *words) as trainer:
+        for _ in range(2):
+            trainer.step()
+            [trained] = trainer.algorithm.env_runner_group.foreach_env_runner(
+                _statistics, local_env_runner=False
+            )
+            evaluated = trainer.algorithm.eval_env_runner_group.foreach_env_runner(_statistics)
+            np.testing.assert_array_equal(evaluated[-1], trained)
+            leaves = trainer.policy_parts()["normaliser"]["default_policy"]["leaves"]
+            np.testing.assert_array_equal([leaves[0]["mean"], leaves[0]["std"]], trained)
+
+
+def _statistics(runner):
+    [piece] = [piece for piece in runner._env_to_module.connectors if hasattr(piece, "statistics")]
+    leaves = piece.statistics().get("default_policy", {"leaves": [{"mean": 0, "std": 0}]})["leaves"]
+    return [leaves[0]["mean"], leaves[0]["std"]]
+
+
+class Late(Couple):
+    """Sees fives only; the agent on the right joins two steps late."""
+
+    def reset(self, seed=None, options=None):
+        self.t, self.agents = 0, ["left"]
+        return self.look(), {}
+
+    def look(self):
+        return {agent: np.full(2, 5, np.float32) for agent in self.agents}
+
+    def step(self, actions):
+        self.t += 1
+        self.agents = ["left", "right"][: 1 + (self.t >= 2)]
+        obs, over = self.look(), self.t == 5
+        self.agents = [] if over else self.agents
+        return obs, dict.fromkeys(obs, 1.0), dict.fromkeys(obs, over), dict.fromkeys(obs, False), {}
+
+
+def test_blank_rows_of_absent_agents_do_not_enter_the_normaliser():
+    vector = AgentsVector([ParallelAdapter(Late()), ParallelAdapter(Late())], "shared")
+    net = actor_critic(vector.observation_space, vector.action_space, resolve({}), critic=True)
+    piece = NormalizeObservations(vector.observation_space, vector.action_space)
+    sampler = Sampler(vector, ActorCriticActor(net, vector.action_space))
+    sampler.normalise = lambda obs, new: piece.batch("shared", obs, new)
+    sampler.reset(0)
+    rollout = sampler.collect(20)
+    assert not rollout.valid.all(), "no agent was ever away"
+    [leaf] = piece.statistics()["shared"]["leaves"]
+    assert leaf["mean"].tolist() == [5.0, 5.0]
 
 
 def test_a_compiled_network_learns_what_it_learns_uncompiled(ray_session):

@@ -164,7 +164,7 @@ class Sampler:
     def reset(self, seed: int | None) -> None:
         """Begin new episodes everywhere."""
         first_obs = self.vector.reset(seed)
-        self.obs = self._seen(first_obs, first_obs)
+        self.obs = self._seen(first_obs, _rows(first_obs, self.vector.present))
         first = self.actor.initial_state()
         slots = self.vector.num_slots
         self.state = (
@@ -221,10 +221,7 @@ class Sampler:
 
     def _onwards(self, step: int, moment: Moment, state: Tree | None, ends: Ends) -> None:
         """What is seen next, and the ends of episodes."""
-        new = moment.obs
-        if moment.present is not None:
-            new = map_nested(lambda leaf: leaf[moment.present], new)
-        self.obs = self._seen(moment.obs, new)
+        self.obs = self._seen(moment.obs, _rows(moment.obs, moment.present))
         self.state = state
         if moment.ended.size:
             at = torch.from_numpy(moment.ended).to(self.device)
@@ -256,6 +253,11 @@ class Sampler:
         if self._pinned is None:
             self._pinned = map_nested(lambda leaf: torch.empty_like(leaf).pin_memory(), obs)
         return map_nested(lambda pinned, leaf: pinned.copy_(leaf), self._pinned, obs)
+
+
+def _rows(obs: Tree, present: np.ndarray | None) -> Tree:
+    """The rows of the slots that are present."""
+    return obs if present is None else map_nested(lambda leaf: leaf[present], obs)
 
 
 def _joined(parts: Sequence[Tree], like: Tree) -> Tree:

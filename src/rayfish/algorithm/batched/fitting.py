@@ -33,10 +33,15 @@ _CONNECTORS = (
     "learners.learner_connector",
     "training.learner_class",
     "training.learner_connector",
-    "learners.add_default_connectors_to_learner_pipeline",
     "multi_agent.observation_fn",
     "offline_data.output",
     "reporting.log_gradients",
+)
+_DEFAULT_CONNECTORS = (
+    "rollouts.add_default_connectors_to_env_to_module_pipeline",
+    "rollouts.add_default_connectors_to_module_to_env_pipeline",
+    "learners.add_default_connectors_to_learner_pipeline",
+    "training.add_default_connectors_to_learner_pipeline",
 )
 _EPISODE_HOOKS = (
     "on_episode_created",
@@ -155,6 +160,9 @@ def _settings(experiment: Experiment, info: EnvInfo) -> str:
     for key in _CONNECTORS:
         if experiment.get(key) is not None:
             return f"{key} is made for RLlib's runner"
+    for key in _DEFAULT_CONNECTORS:
+        if experiment.get(key) is False:
+            return f"{key}=false changes a connector pipeline, which only RLlib's runner uses"
     if experiment.get("multi_agent.count_steps_by") == "agent_steps":
         return "multi_agent.count_steps_by=agent_steps is RLlib's way to count"
     if experiment.get("training.use_critic") is False or experiment.get("training.use_gae") is False:

@@ -37,7 +37,7 @@ from rayfish.algorithm.batched.resident import ResidentSampler, ResidentVector, 
 from rayfish.algorithm.batched.rollout import Rollout
 from rayfish.algorithm.callbacks import REPORT
 from rayfish.algorithm.module import ActorCriticModule
-from rayfish.algorithm.normalise import NormalizeObservations
+from rayfish.algorithm.normalise import NormalizeObservations, normaliser_in
 from rayfish.envs import state as env_state
 from rayfish.envs.agents import AgentsVector
 from rayfish.envs.rewards import clipped
@@ -297,12 +297,12 @@ class BatchedEnvRunner(SingleAgentEnvRunner):
         assert self.vector is not None
         self.policy.eval()  # a runner's copy never learns: dropout and the like are off
         actor = actor_for(self.policy, self.vector.action_space, explore=bool(self.config.explore))
-        pieces = [p for p in self._env_to_module.connectors if isinstance(p, NormalizeObservations)]
+        normaliser = normaliser_in(self._env_to_module)
         sampler = sampler_for(
             self.vector,
             actor,
             self._device,
-            normalise=_Normaliser(pieces[0], self) if pieces else None,
+            normalise=_Normaliser(normaliser, self) if normaliser is not None else None,
             scale=bool(self.config.normalize_actions),
             clip=bool(self.config.clip_actions),
         )
