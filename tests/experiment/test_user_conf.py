@@ -147,3 +147,43 @@ def test_presets_are_listed_with_what_they_are(conf):
     assert {"mine", "cartpole"} <= set(presets(conf))
     names = {name: (doc, path) for name, doc, path in catalogue(conf)["Presets"]}
     assert names["mine"] == ("My own task.", "conf/experiment/mine.yaml")
+
+
+def test_hydra_run_dir_is_where_the_run_goes(conf):
+    experiment = Experiment.compose("mine", ["hydra.run.dir=/data/x", "hydra.job.name=a"], config_dir=conf)
+    assert experiment.get("runtime.local_dir") == "/data/x"
+    assert [note for note in experiment.notes if "hydra.run.dir" in note]
+    kept = Experiment.compose("mine", ["hydra.run.dir=/x", "runtime.local_dir=y"], config_dir=conf)
+    assert kept.get("runtime.local_dir") == "y" and "is ignored" in kept.notes[0]
+
+
+def test_values_of_hydra_and_the_time_resolve(conf):
+    (conf / "config.yaml").write_text(
+        "environment:\n  env: A-v0\n  env_config:\n    name: ${hydra:job.name}\n    day: ${now:%Y}\n"
+        "    model: ${hydra:runtime.choices.model}\ndefaults:\n  - hydra: mine\n  - training/model@m: tiny\n"
+        "  - _self_\nruntime:\n  local_dir: ${hydra:run.dir}\n"
+    )
+    (conf / "hydra").mkdir()
+    (conf / "hydra" / "mine.yaml").write_text("run:\n  dir: out/${hydra.job.name}\nverbose: true\n")
+    words = ["hydra.job.name=fire", "hydra/launcher=joblib", "~environment.env_config.model"]
+    experiment = Experiment.compose(overrides=words, config_dir=conf)
+    assert experiment.get("runtime.local_dir") == "out/fire" and experiment.get("hydra") is None
+    assert experiment.get("environment.env_config.name") == "fire"
+    assert experiment.get("environment.env_config.day").isdigit()
+    (note,) = [note for note in experiment.notes if "hydra" in note]
+    assert note.startswith("hydra.verbose, hydra.launcher: ignored")
+
+
+def test_a_group_is_laid_upon_the_dictionary_an_interpolation_leads_to(conf):
+    (conf / "evaluation").mkdir()
+    (conf / "evaluation" / "mine.yaml").write_text("evaluation_config:\n  env_config:\n    size: 3\n")
+    (conf / "config.yaml").write_text(
+        "defaults:\n  - _self_\n  - evaluation: mine\nenvironment:\n  env: A-v0\n  env_config:\n    size: 1\n"
+        "    inner:\n      twice: ${..size}\nevaluation:\n  evaluation_config:\n"
+        "    env_config: ${environment.env_config}\n"
+    )
+    experiment = Experiment.compose(overrides=["environment.env_config.wind=7"], config_dir=conf)
+    found = experiment.get("evaluation.evaluation_config.env_config")
+    assert found == {"size": 3, "wind": 7, "inner": {"twice": 3}}
+    assert experiment.origin("evaluation.evaluation_config.env_config.wind") == "command line"
+    assert experiment.get("environment.env_config.inner.twice") == 1

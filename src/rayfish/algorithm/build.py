@@ -39,6 +39,7 @@ from rayfish.envs.pulse import Patience
 from rayfish.errors import ConfigError, Problem
 from rayfish.experiment.imports import load_object, use_paths
 from rayfish.experiment.mapping import load_mapping
+from rayfish.experiment.old.nested import epsilon_schedule
 from rayfish.experiment.sections import METHODS, OFFLINE
 
 if TYPE_CHECKING:
@@ -320,9 +321,7 @@ def _exploration(config: AlgorithmConfig, experiment: Experiment, name: str) -> 
         config.env_runners(explore=section["explore"])
     old = section.get("exploration_config") or {}
     if name == "DQN" and old.get("type", "EpsilonGreedy") == "EpsilonGreedy" and "epsilon_timesteps" in old:
-        steps = int(old["epsilon_timesteps"])
-        ends = (old.get("initial_epsilon", 1.0), old.get("final_epsilon", 0.02))
-        config.training(epsilon=[[0, ends[0]], [steps, ends[1]]])
+        config.training(epsilon=epsilon_schedule(old))
 
 
 def _temperature(experiment: Experiment, name: str) -> float | None:

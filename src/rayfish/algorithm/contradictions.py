@@ -46,7 +46,7 @@ _BUFFER_KEYS = (
     "batch_length_T",
     "metrics_num_episodes_for_smoothing",
 )
-_EPSILON_GREEDY = ("type", "initial_epsilon", "final_epsilon", "epsilon_timesteps")
+_EPSILON_GREEDY = ("type", "initial_epsilon", "final_epsilon", "warmup_timesteps", "epsilon_timesteps")
 
 # Smallest sensible value of a number, by key; below it RLlib fails later and less clearly.
 _AT_LEAST: dict[str, float] = {

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from rayfish.cli.complete import complete_sections, complete_words
-from rayfish.errors import RayfishError, did_you_mean
+from rayfish.errors import ConfigError, RayfishError, did_you_mean
 
 if TYPE_CHECKING:
     from rich.console import Console
 
     from rayfish.errors import Problem
     from rayfish.experiment import Experiment
+    from rayfish.experiment.old.form import OldExperiment
 
 _WIDE = 110
 _FEW = 3
@@ -33,6 +36,26 @@ File = Annotated[str | None, typer.Option("-f", "--file", help="An experiment fi
 ConfigName = Annotated[str, typer.Option("-cn", "--config-name", help="The main config, without .yaml.")]
 ConfigDir = Annotated[
     Path | None, typer.Option("-cd", "--config-dir", help="A folder with your own Hydra groups and presets.")
+]
+_HYDRA = "As in Hydra programs"
+Cfg = Annotated[
+    str | None,
+    typer.Option(
+        "-c",
+        "--cfg",
+        metavar="job|hydra|all",
+        help="Print the composed experiment as YAML, and do nothing else.",
+        rich_help_panel=_HYDRA,
+    ),
+]
+Package = Annotated[
+    str | None,
+    typer.Option(
+        "-p", "--package", help="With --cfg: only that part, training.model say.", rich_help_panel=_HYDRA
+    ),
+]
+Resolve = Annotated[
+    bool, typer.Option("--resolve", help="With --cfg: interpolations resolved.", rich_help_panel=_HYDRA)
 ]
 
 
@@ -62,8 +85,13 @@ def check(
 ) -> None:
     """Check everything that can be known without computing: keys, values, environment, model, resources."""
     experiment = _compose(words, file, config_name, config_dir)
-    from rayfish.run import preflight
+    from rayfish.run import preflight, resources
+    from rayfish.run.engine import RayOptions
 
+    if experiment.fit:  # as `rayfish train` does
+        with suppress(ConfigError):  # whose problems are found below, with all others
+            experiment, changes = resources.fit(experiment, RayOptions())
+            experiment = replace(experiment, notes=(*experiment.notes, *changes))
     problems, info = preflight.inspect(experiment)
     console = _console()
     _print_notes(console, experiment)
@@ -160,6 +188,47 @@ def _compose(
     return Experiment.compose(chosen(file, name), overrides, config_name=config_name, config_dir=config_dir)
 
 
+def wants_cfg(cfg: str | None, package: str | None, resolve: bool) -> bool:
+    """Whether Hydra's --cfg is given, rightly."""
+    beside = "--package" if package else "--resolve" if resolve else ""
+    if cfg is None and beside:
+        raise RayfishError(f"{beside} is given without --cfg", f"rayfish train --cfg job {beside} ...")
+    if cfg is not None and cfg not in ("job", "hydra", "all"):
+        raise RayfishError(f"--cfg is {cfg!r}", "--cfg job, --cfg hydra or --cfg all")
+    return cfg is not None
+
+
+def print_cfg(
+    name: str | OldExperiment | None,
+    overrides: list[str],
+    cfg: str | None,
+    package: str | None,
+    resolve: bool,
+    **where: Any,
+) -> None:
+    """What Hydra's `--cfg` prints: values and keys as the files have them (`config show` has today's).
+
+    :param where: what `Experiment.compose` takes besides: config_name, config_dir, closest
+    """
+    from rayfish.experiment import tree
+    from rayfish.experiment.compose import as_written, resolved
+    from rayfish.experiment.experiment import dump
+
+    written, with_hydra = as_written(name, overrides, **where)
+    hydra = {"hydra": with_hydra["hydra"]}
+    values: Any = {"job": written, "hydra": hydra, "all": {**hydra, **written}}[str(cfg)]
+    part = package if package and package != "_global_" else ""
+    if part and tree.get(values, part, tree.MISSING) is tree.MISSING:
+        raise RayfishError(f"--package {part}: there is no such part", f"leave it out: --cfg {cfg}")
+    if resolve and part:
+        values = resolved(with_hydra, {}, part)
+    elif resolve:
+        values = {key: resolved(with_hydra, {}, key) for key in values}
+    elif part:
+        values = tree.get(values, part)
+    typer.echo((f"# @package {part}\n" if part else "") + dump(values).removesuffix("...\n"), nl=False)
+
+
 def chosen(file: str | None, name: str | None) -> str | None:
     """The experiment that -f or the first word names; what -f names is a path, whatever it looks like."""
     if file is None:
@@ -242,14 +311,18 @@ def _print_problems(console: Console, problems: list[Problem]) -> None:
 def _print_fine(console: Console, experiment: Experiment, info: Any) -> None:
     from rich.markup import escape
 
+    from rayfish.envs.kinds import in_short
+
     count = len(experiment.origins)
     algo, env = experiment.get("algo.name"), experiment.get("environment.env") or experiment.env
     console.print(f"[bold green]✓ fine[/]: {algo} on {escape(str(env))}, {count} values", soft_wrap=True)
     if info is not None:
         agents = ", ".join(str(agent) for agent in info.agents) if info.kind == "multi" else ""
         agent = next(iter(info.observation_spaces))
-        console.print(f"  [dim]observation {escape(str(info.observation_spaces[agent]))}[/]", soft_wrap=True)
-        console.print(f"  [dim]action {escape(str(info.action_spaces[agent]))}[/]", soft_wrap=True)
+        console.print(
+            f"  [dim]observation {escape(in_short(info.observation_spaces[agent]))}[/]", soft_wrap=True
+        )
+        console.print(f"  [dim]action {escape(in_short(info.action_spaces[agent]))}[/]", soft_wrap=True)
         if agents:
             console.print(f"  [dim]agents {escape(agents)}[/]", soft_wrap=True)
     console.print("  [dim]checked: keys, types, contradictions, environment, spaces, model, resources[/]")

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from rayfish.errors import ConfigError, Problem, did_you_mean
-from rayfish.experiment import legacy, tree
+from rayfish.experiment import hydra_section, legacy, tree
 from rayfish.experiment.experiment import Experiment
 from rayfish.experiment.files import (
     CONF,
@@ -30,6 +30,7 @@ from rayfish.experiment.files import (
     write_preset,
 )
 from rayfish.experiment.old import load as old_files
+from rayfish.experiment.old import simharness
 from rayfish.experiment.old.form import OldExperiment
 from rayfish.experiment.old.translate import Translation, translate
 from rayfish.experiment.overrides import apply, expand, group_choices, parse, split_words
@@ -61,9 +62,50 @@ def compose(
     closest: bool = False,
 ) -> Experiment:
     """The experiment that a preset and overrides describe; see `Experiment.compose`."""
-    parsed = _single(overrides)
     user = _config_folder(config_dir)
     file, translation = _source(name, user, closest)
+    composed = _composed(name, overrides, config_name, (user, file, translation), env)
+    notes: list[str] = old_files.notes(translation) if translation is not None else []
+    hydra_section.insert(composed.values, config_name, overrides, composed.choices)
+    fit = translation is not None or simharness.is_harness(tree.get(composed.values, "environment.env"))
+    config = _finish(composed, notes)
+    paths = _code_paths(user, file)
+    return Experiment(config, composed.origins, tuple(overrides), paths, env, tuple(notes), fit)
+
+
+def as_written(
+    name: str | OldExperiment | None = None,
+    overrides: Sequence[str] = (),
+    *,
+    config_name: str = "config",
+    config_dir: str | Path | None = None,
+    closest: bool = False,
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """What `python app.py --cfg job` and `--cfg hydra` print: the composed values as their files name them,
+    interpolations left as they are; and Hydra's own section.
+    """
+    user = _config_folder(config_dir)
+    file, translation = _source(name, user, closest)
+    composed = _composed(name, overrides, config_name, (user, file, translation), None)
+    tree.expand(composed.values, composed.origins)
+    with_hydra = copy.deepcopy(composed.values)
+    hydra_section.insert(with_hydra, config_name, overrides, composed.choices)
+    return {key: value for key, value in composed.values.items() if key != "hydra"}, with_hydra
+
+
+def _composed(
+    name: str | OldExperiment | None,
+    overrides: Sequence[str],
+    config_name: str,
+    found: tuple[Path | None, Path | None, Translation | None],
+    env: Any,
+) -> Composed:
+    """Files and words laid upon each other.
+
+    :param found: the folder of the user's groups, the preset's file and its translation, where there are
+    """
+    parsed = _single(overrides)
+    user, file, translation = found
     roots = [*([user] if user else []), *([_conf_root(file)] if file and not translation else [])]
     folders = ConfigFolders(roots)
     choices, values = group_choices(parsed, folders)
@@ -85,15 +127,10 @@ def compose(
             else:
                 tree.put(composed.values, "environment.env", DEFAULT_ENV)
                 composed.origins["environment.env"] = "default"
-    notes: list[str] = []
     if translation is not None:
         composed.origins.update(translation.origins)
-        notes += old_files.notes(translation)
     apply(composed, values)
-    config = _finish(composed, notes)
-    paths = _code_paths(user, file)
-    fit = translation is not None
-    return Experiment(config, composed.origins, tuple(overrides), paths, env, tuple(notes), fit)
+    return composed
 
 
 def _source(
@@ -170,7 +207,8 @@ def _compose_with_base(config_name: str, choices: list[str], folders: ConfigFold
     base = compose_files("config", [], ConfigFolders([CONF]))
     origins = {key: where for key, where in base.origins.items() if not _covered(composed.values, key)}
     tree.merge(base.values, composed.values)
-    return Composed(base.values, {**origins, **composed.origins}, [*base.files, *composed.files])
+    files, choices = [*base.files, *composed.files], {**base.choices, **composed.choices}
+    return Composed(base.values, {**origins, **composed.origins}, files, choices)
 
 
 def _covered(values: dict[str, Any], key: str) -> bool:
@@ -268,19 +306,18 @@ def _default_experiment(values: Sequence[Any]) -> str:
 
 def _finish(composed: Composed, notes: list[str]) -> dict[str, Any]:
     """Old names translated, interpolations resolved, the few automatic values filled in."""
-    from omegaconf import OmegaConf
-    from omegaconf.errors import OmegaConfBaseException
-
     raw, origins = composed.values, composed.origins
+    tree.expand(raw, origins)
     _spell_out(raw, origins)
     old_keys = legacy.copy_renamed(raw, origins, notes)
-    try:
-        config: Any = OmegaConf.to_container(OmegaConf.create(raw), resolve=True)
-    except OmegaConfBaseException as error:
-        raise ConfigError([_unresolved(error, raw, origins)]) from error
+    config = resolved(raw, origins)
     legacy.remove(config, origins, old_keys)
+    hydra_section.take(config, origins, notes)
     legacy.adapt_values(config, origins, notes)
     legacy.settle_stop_conditions(config, origins, notes)
+    simharness.adapt(config, origins, notes)
+    if tree.get(config, "cli.mode") == "???":  # the verb says it
+        tree.put(config, "cli.mode", "train")
     name = tree.get(config, "algo.name")
     known = _known_name(name)
     if known is not None:
@@ -292,6 +329,22 @@ def _finish(composed: Composed, notes: list[str]) -> dict[str, Any]:
             origins[key] += LEFT_OPEN
     ordered = {name: config[name] for name in SECTIONS if name in config}
     return {**ordered, **{key: value for key, value in config.items() if key not in ordered}}
+
+
+def resolved(raw: dict[str, Any], origins: dict[str, str], part: str = "") -> Any:
+    """The values, or the part at a dotted key, with interpolations resolved.
+
+    :raises ConfigError: one leads nowhere
+    """
+    from omegaconf import OmegaConf
+    from omegaconf.errors import OmegaConfBaseException
+
+    try:
+        config: Any = OmegaConf.create(raw)
+        found = OmegaConf.select(config, part) if part else config
+        return OmegaConf.to_container(found, resolve=True) if OmegaConf.is_config(found) else found
+    except OmegaConfBaseException as error:
+        raise ConfigError([_unresolved(error, raw, origins)]) from error
 
 
 def _unresolved(error: Any, raw: dict[str, Any], origins: dict[str, str]) -> Problem:
@@ -306,6 +359,8 @@ def _unresolved(error: Any, raw: dict[str, Any], origins: dict[str, str]) -> Pro
         hint = f"did you mean {' or '.join(f'${{{name}}}' for name in close)}? " if close else ""
         hint += "`rayfish config show` lists the keys there are"
         what = f"is {value}, but there is no key {missing.group(1)}"
+    elif needed := re.search(r"Missing mandatory value: ([\w.]+)", text):
+        what, hint = f"is {value}, and {needed[1]} is not set (???)", f"add {needed[1]}=VALUE"
     elif "Recursive" in text:
         what, hint = f"is {value}, which leads back to itself", f"give {key} a value of its own"
     else:

@@ -29,11 +29,15 @@ _PRESET = "_file"
 
 @dataclass
 class Composed:
-    """What the files alone say: values (interpolations not yet resolved) and where each was written."""
+    """What the files alone say: values (interpolations not yet resolved) and where each was written.
+
+    :param choices: group -> the option chosen of it
+    """
 
     values: dict[str, Any] = field(default_factory=dict)
     origins: dict[str, str] = field(default_factory=dict)
     files: list[str] = field(default_factory=list)
+    choices: dict[str, Any] = field(default_factory=dict)
 
 
 class ConfigFolders:
@@ -96,7 +100,8 @@ def compose_files(config_name: str, choices: Sequence[str], folders: ConfigFolde
         known = folders.options("")
         raise ConfigError([_not_found("config name", config_name, known, "-cn")])
     composed = Composed()
-    for path, package in _defaults_list(config_name, list(choices), folders):
+    listed, composed.choices = _defaults_list(config_name, list(choices), folders)
+    for path, package in listed:
         _lay(composed, path, package)
     return composed
 
@@ -318,29 +323,31 @@ def _not_found(kind: str, name: str, known: Sequence[str], key: str) -> Problem:
     return Problem(key, f"there is no {kind} {name!r}", f"{hint}there are: {', '.join(known)}")
 
 
-def _defaults_list(config_name: str, choices: list[str], folders: ConfigFolders) -> list[tuple[Path, str]]:
-    """Which files, in which order, under which package: Hydra's defaults list."""
+def _defaults_list(
+    config_name: str, choices: list[str], folders: ConfigFolders
+) -> tuple[list[tuple[Path, str]], dict[str, Any]]:
+    """Which files, in which order, under which package: Hydra's defaults list; and the groups' choices."""
     try:
-        defaults = _ask_hydra(config_name, choices, folders)
+        listed = _ask_hydra(config_name, choices, folders)
     except Exception as error:
         retried = _retry_with_plus(error, choices)
         if retried is not None:
             return _defaults_list(config_name, retried, folders)
         raise _explained(error, config_name, folders) from error
     found: list[tuple[Path, str]] = []
-    for default in defaults:
+    for default in listed.defaults:
         name, package = default.config_path or "", default.package or ""
-        if not name or package == "hydra" or package.startswith("hydra."):
+        path = folders.find(name) if name else None
+        if not name or (path is None and package.partition(".")[0] == "hydra"):  # Hydra's own
             continue
-        path = folders.find(name)
         if path is None:
             what = f"{name} is not a file in {', '.join(show(folder) for folder in folders.folders)}"
             raise ConfigError([Problem(config_name, what, "write it as a YAML file in one of these folders")])
         found.append((path, "" if package == "_global_" else package))
-    return found
+    return found, dict(listed.overrides.known_choices)
 
 
-def _ask_hydra(config_name: str, choices: list[str], folders: ConfigFolders) -> Sequence[Any]:
+def _ask_hydra(config_name: str, choices: list[str], folders: ConfigFolders) -> Any:
     from hydra._internal.config_repository import CachingConfigRepository, ConfigRepository
     from hydra._internal.config_search_path_impl import ConfigSearchPathImpl
     from hydra._internal.defaults_list import create_defaults_list
@@ -354,9 +361,9 @@ def _ask_hydra(config_name: str, choices: list[str], folders: ConfigFolders) -> 
     search.append("schema", "structured://")
     overrides = OverridesParser.create().parse_overrides(choices)
 
-    def compute(with_hydra: bool) -> Sequence[Any]:
+    def compute(with_hydra: bool) -> Any:
         repository = CachingConfigRepository(ConfigRepository(config_search_path=search))
-        return create_defaults_list(repository, config_name, overrides, with_hydra, False).defaults
+        return create_defaults_list(repository, config_name, overrides, with_hydra, False)
 
     try:
         return compute(with_hydra=False)

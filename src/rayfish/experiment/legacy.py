@@ -16,7 +16,12 @@ from rayfish.experiment.files import SHIPPED
 from rayfish.experiment.old.results import todays_metric
 from rayfish.experiment.overrides import COMMAND_LINE
 
-SECTION_ALIASES = {"env_runners": "rollouts", "multiagent": "multi_agent", "stop": "stop_conditions"}
+SECTION_ALIASES = {
+    "env_runners": "rollouts",
+    "multiagent": "multi_agent",
+    "stop": "stop_conditions",
+    "run": "runtime",
+}
 """Other names of a section -> its name."""
 
 RLLIB_SECTIONS = (
@@ -140,6 +145,19 @@ GONE_KEYS: dict[str, str] = {
 """Old keys that have no counterpart today -> what to do instead."""
 
 
+IGNORED: dict[str, str] = {
+    "aim": "this version has no Aim tracker; metrics are in metrics.jsonl, progress.csv and events/",
+    "runtime.log_to_file": "a run always keeps its log, in log.txt",
+    "debugging.logger_config": "metrics are in metrics.jsonl, progress.csv and TensorBoard's events/",
+    "framework.eager_tracing": "it was TensorFlow's; RLlib's new stack runs on torch",
+    "evaluation.enable_async_evaluation": (
+        "fault_tolerance restarts evaluation runners that fail, "
+        "evaluation.evaluation_parallel_to_training evaluates while training goes on"
+    ),
+}
+"""Keys of SimHarness2's files that have no effect here -> why; a note names each."""
+
+
 @dataclass(frozen=True)
 class _Adapted:
     """What an old key and its value become: new keys with values, and a word about it."""
@@ -223,6 +241,10 @@ def copy_renamed(config: dict[str, Any], origins: dict[str, str], notes: list[st
     for old, new in _written_renames(config):
         _move(config, origins, notes, old, new)
         old_keys.add(old)
+    for key, why in IGNORED.items():
+        if tree.get(config, key, tree.MISSING) is not tree.MISSING:
+            _note(notes, _origin(origins, key), f"{key}: ignored, {why}")
+            old_keys.add(key)
     return old_keys | {alias for alias in SECTION_ALIASES if alias in config}
 
 

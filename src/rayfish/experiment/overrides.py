@@ -98,8 +98,8 @@ def apply(composed: Composed, values: Sequence[Any]) -> None:
     """Lay value overrides upon the files' values, in the order they were written."""
     for override in values:
         key = override.key_or_group
-        if key == "hydra" or key.startswith(("hydra.", "hydra/")):
-            continue
+        if key.startswith("hydra/"):  # a group of Hydra's own, of which only the name is kept
+            key = key.replace("/", ".")
         if override.is_delete():
             _delete(composed, override)
             continue

@@ -85,7 +85,12 @@ class Section:
 _MAIN: dict[str, Section] = {
     "cli": Section(
         "How the command behaves when it is given without a verb (`rayfish cli.mode=train ...`).",
-        own={"mode": Field("str", "train", "What to do.", choices=("train", "tune", "view"))},
+        own={
+            "mode": Field("str", "train", "What to do.", choices=("train", "tune", "view")),
+            "data_dir": Field(
+                "str | null", None, "A folder for data, for other values to build on: ${cli.data_dir}/sets."
+            ),
+        },
     ),
     "algo": Section(
         "Which algorithm learns, and from where it starts.",
@@ -265,9 +270,9 @@ _RLLIB: dict[str, Section] = {
             "exploration_config": Field(
                 "dict",
                 {},
-                "RLlib's old form: {type: EpsilonGreedy, initial_epsilon, final_epsilon, epsilon_timesteps} "
-                "sets DQN's schedule, for which today's form is training.epsilon; {type: SoftQ, temperature} "
-                "draws its actions by how good they are.",
+                "RLlib's old form: {type: EpsilonGreedy, initial_epsilon, final_epsilon, warmup_timesteps, "
+                "epsilon_timesteps} sets DQN's schedule, for which today's form is training.epsilon; "
+                "{type: SoftQ, temperature} draws its actions by how good they are.",
             ),
         },
         open_keys=("exploration_config",),

@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+import copy
+import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 MISSING = object()
+
+REFERENCE = "${}"
+"""Key of a dictionary that is laid upon an interpolation (`${environment.env_config}`), which it keeps."""
+
+_REFERENCE = re.compile(r"\$\{(\.*)([\w-]+(?:\.[\w-]+)*)\}")
 
 
 def get(tree: Mapping[str, Any], dotted: str, default: Any = None) -> Any:
@@ -31,7 +38,7 @@ def put(tree: dict[str, Any], dotted: str, value: Any) -> None:
             continue
         child = node.get(part)
         if not isinstance(child, dict | list):
-            child = node[part] = {}
+            child = node[part] = {REFERENCE: child} if _is_reference(child) else {}
         node = child
     if isinstance(node, list):
         node[int(last)] = value
@@ -47,10 +54,16 @@ def drop(tree: dict[str, Any], dotted: str) -> Any:
 
 
 def merge(base: dict[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
-    """`over` laid upon `base` in place: dictionaries merge, everything else is replaced."""
+    """`over` laid upon `base` in place: dictionaries merge, everything else is replaced.
+
+    A dictionary laid upon an interpolation keeps it as its `REFERENCE`, to be filled in by `expand`.
+    """
     for key, value in over.items():
-        if isinstance(value, Mapping) and isinstance(base.get(key), dict):
-            merge(base[key], value)
+        current = base.get(key)
+        if isinstance(value, Mapping) and isinstance(current, dict):
+            merge(current, value)
+        elif isinstance(value, Mapping) and _is_reference(current):
+            base[key] = {REFERENCE: current, **value}
         else:
             base[key] = value
     return base
@@ -64,3 +77,48 @@ def leaves(tree: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any
             yield from leaves(value, dotted)
         else:
             yield dotted, value
+
+
+def expand(values: dict[str, Any], origins: dict[str, str]) -> None:
+    """Lay every dictionary that has a `REFERENCE` upon a copy of what that leads to, as OmegaConf does.
+
+    Relative interpolations in the copy count from its new place; `origins` gets those of the copied values.
+    """
+    while places := [place for place, _ in leaves(values) if place.endswith(f".{REFERENCE}")]:
+        for place in places:
+            _fill(values, origins, place.removesuffix(f".{REFERENCE}"))
+
+
+def _is_reference(value: Any) -> bool:
+    return isinstance(value, str) and _REFERENCE.fullmatch(value) is not None
+
+
+def _fill(values: dict[str, Any], origins: dict[str, str], place: str) -> None:
+    own = get(values, place)
+    reference = own.pop(REFERENCE, None) if isinstance(own, dict) else None
+    if reference is None:
+        return
+    origins.pop(f"{place}.{REFERENCE}", None)
+    source = _target(values, reference, place)
+    for above in [source[: dot.start()] for dot in re.finditer(r"\.|$", source)]:
+        _fill(values, origins, above)
+    found = get(values, source)
+    if not isinstance(found, dict) or f"{place}.".startswith(f"{source}."):
+        return
+    for key, _ in leaves(found):
+        if get(own, key, MISSING) is MISSING and f"{source}.{key}" in origins:
+            origins[f"{place}.{key}"] = origins[f"{source}.{key}"]
+    put(values, place, merge(copy.deepcopy(found), own))
+
+
+def _target(values: Mapping[str, Any], reference: str, place: str) -> str:
+    """The dotted key that an interpolation written at `place` leads to in the end."""
+    for _ in range(10):
+        dots, name = _REFERENCE.fullmatch(reference).groups()  # type: ignore[union-attr]
+        above = place.split(".")[: -len(dots)] if dots else []
+        place = ".".join([*above, name])
+        found = get(values, place)
+        if not _is_reference(found):
+            break
+        reference = found
+    return place

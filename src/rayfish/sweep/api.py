@@ -110,10 +110,10 @@ def run(
     :param folder: of a sweep that goes on; None begins a new one
     """
     console = Console(highlight=False)
-    for note in plan.notes:
-        console.print(Text(f"note: {note}"), soft_wrap=True)
     if options.address:
         require_answer(options.address)
+    for note in [*plan.notes, *plan.target.fit_to(options)]:
+        console.print(Text(f"note: {note}"), soft_wrap=True)
     brains = open_brains(plan)
     console.print(Text("starting Ray" if not options.address else "joining Ray", style="dim"))
     try:

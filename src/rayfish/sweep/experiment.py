@@ -35,10 +35,12 @@ class ExperimentTarget(Target):
 
     :param compose: gives the experiment that words upon the base describe; called where the sweep is
     :param population: trials go on from each other's checkpoints, which must be there when they do
+    :param options: the machine that an old file's trials are shrunk to
     """
 
     compose: Callable[[tuple[str, ...]], Experiment]
     population: bool = False
+    options: RayOptions = field(default_factory=RayOptions)
     _base: Experiment | None = field(default=None, repr=False)
     _last: tuple[Any, Experiment] | None = field(default=None, repr=False)
 
@@ -46,7 +48,7 @@ class ExperimentTarget(Target):
 
     def __getstate__(self) -> dict[str, Any]:
         """Workers get each trial's experiment with its task; how it was composed stays here."""
-        return {"compose": None, "population": self.population, "_base": None, "_last": None}
+        return {**self.__dict__, "compose": None, "_base": None, "_last": None}
 
     @property
     def base(self) -> Experiment:
@@ -73,7 +75,12 @@ class ExperimentTarget(Target):
         ):
             kept = {"checkpoint.num_to_keep": _KEPT_FOR_OTHERS}
             experiment = experiment.with_values(kept, "population based training")
-        return experiment
+        return run_resources.fit(experiment, self.options)[0] if experiment.fit else experiment
+
+    def fit_to(self, options: RayOptions) -> list[str]:
+        """As `rayfish train` does with files whose numbers were made for another machine."""
+        self.options, self._last = options, None
+        return run_resources.fit(self.base, options)[1] if self.base.fit else []
 
     def seed(self) -> int:
         """The first of the seeds of a point's repetitions."""

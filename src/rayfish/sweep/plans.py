@@ -36,6 +36,10 @@ _USERS_OWN = ("env_config", "custom_model_config", "simulation")
 _MOST_CHECKED = 12
 
 
+class NothingToSearch(RayfishError):
+    """A sweep in which no parameter varies."""
+
+
 def of_experiment(
     name: str | None,
     words: Sequence[str] = (),
@@ -539,7 +543,7 @@ def _split(space: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
 def _require_space(space: Space, example: str, left_out: Sequence[str] = ()) -> None:
     if not len(space):
         what = "; ".join(["there is nothing to search: no parameter varies", *left_out])
-        raise RayfishError(what, f"for example: {example}")
+        raise NothingToSearch(what, f"for example: {example}")
 
 
 def _last_part(name: str | None) -> str:

@@ -163,6 +163,10 @@ class Target(ABC):
         """What a trial at that point is given besides its parameters; made where the sweep is."""
         return None
 
+    def fit_to(self, options: Any) -> list[str]:
+        """Shrink trials to the machine where that is wanted; a line on what changes."""
+        return []
+
     def check(self, plan: Any, options: Any) -> None:  # noqa: B027
         """Everything that can be known to be wrong before the first trial.
 

@@ -10,6 +10,7 @@ from typing import Any
 from rayfish.envs.wildfire.codes import BURNED, LINES
 from rayfish.envs.wildfire.settings import Settings
 from rayfish.errors import EnvironmentFault, did_you_mean
+from rayfish.experiment.old import simharness
 
 MOVES = {"none": (0, 0), "up": (0, -1), "down": (0, 1), "left": (-1, 0), "right": (1, 0)}
 """Movements by name: columns and rows that an agent goes on."""
@@ -83,7 +84,7 @@ class Options:
     :param initial_agent_positions: (x, y) of each agent
     :param action_space_cls: `Discrete`: one number for movement and interaction; `MultiDiscrete`: one each
     :param observation: `local`: what an agent sees around it, a coarse map and some figures, flat;
-        `grid`: SimHarness's channels [H, W, C]
+        `grid`: SimHarness's channels [H, W, C], and the default where some of them are named
     :param crop: cells across what a local observation shows around the agent; odd
     :param coarse: blocks across the coarse map of a local observation
     :param reward: saved, simple, area_saved, area_saved_v2, a function, or where to import one from
@@ -214,16 +215,28 @@ _SIMHARNESS_REWARDS = {
 """SimHarness's classes of rewards, by their names here."""
 
 
+_CONSTRUCTOR = ("sim", "benchmark_sim", "harness_analytics_partial", "reward_cls_partial", "in_evaluation")
+"""What SimHarness's environments took and these do not."""
+
+
 def read(given: Mapping[str, Any]) -> Options:
     """Options from keyword arguments.
 
     :raises EnvironmentFault: an unknown name, or a value that does not fit
     """
     known = [field.name for field in fields(Options)]
+    if any(name in _CONSTRUCTOR for name in given) or isinstance(given.get("action_space_cls"), Mapping):
+        given, _ = simharness.env_config(given)
     for name in given:
         if name not in known:
             raise EnvironmentFault(f"the wildfire environment has no option {name!r}", hint(name, known))
-    return Options(**given)
+    channels = [name for name in ("attributes", "normalized_attributes") if name in given]
+    if channels and given.get("observation", "grid") == "local":
+        raise EnvironmentFault(
+            f"{channels[0]} are channels of a grid observation, and observation is local",
+            f"set observation=grid, or leave {' and '.join(channels)} out",
+        )
+    return Options(**{**({"observation": "grid"} if channels else {}), **given})
 
 
 def _one_of(name: str, value: Any, known: Iterable[str | None]) -> None:

@@ -11,6 +11,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from rayfish.experiment.old import simharness
+
 OLD_EXAMPLES = "ray.rllib.examples.env"
 """The package that held RLlib's example environments until Ray 2.9."""
 
@@ -150,6 +152,8 @@ def todays_env(name: str) -> Today | None:
     if mujoco is not None:
         version, remark = _MUJOCO[mujoco[1]]
         return Today(f"{mujoco[1]}-{version}", remark or "the same task on today's MuJoCo")
+    if simharness.is_harness(name):
+        return Today(simharness.todays_name(name), "SimHarness's environment")
     return _atari(name) or _example(name)
 
 

@@ -316,13 +316,18 @@ def _epsilon(section: Mapping[str, Any], kind: str) -> Outcome:
     """DQN's schedule; what the file leaves out is what DQN took by default then."""
     if section.get("epsilon_schedule"):
         return refused("a schedule object cannot be written in YAML: use initial_epsilon and so on")
-    first, last = section.get("initial_epsilon", 1.0), section.get("final_epsilon", 0.02)
-    warmup, steps = int(section.get("warmup_timesteps") or 0), int(section.get("epsilon_timesteps", 10_000))
-    points = [[0, first], *([[warmup, first]] if warmup else []), [warmup + max(1, steps), last]]
+    points = epsilon_schedule(section)
     if kind == "PerWorkerEpsilonGreedy":
         why = "every runner follows one schedule today; they had one each"
         return became("training.epsilon", points, why, changed=True)
     return became("training.epsilon", points)
+
+
+def epsilon_schedule(section: Mapping[str, Any]) -> list[list[Any]]:
+    """EpsilonGreedy's `exploration_config` as [step, epsilon] points."""
+    first, last = section.get("initial_epsilon", 1.0), section.get("final_epsilon", 0.02)
+    warmup, steps = int(section.get("warmup_timesteps") or 0), int(section.get("epsilon_timesteps", 10_000))
+    return [[0, first], *([[warmup, first]] if warmup else []), [warmup + max(1, steps), last]]
 
 
 def _sampling(section: Mapping[str, Any], context: Context) -> Outcome:
