@@ -15,7 +15,6 @@ from rayfish.envs.kinds import is_parallel
 from rayfish.envs.state import why_not_pickled
 from rayfish.envs.wildfire import WildfireEnv, observe
 from rayfish.envs.wildfire.agents import WildfireParallel
-from rayfish.errors import RayfishError
 from tests.envs.test_native_agents import together
 from tests.envs.wildfire.test_env import TINY, WINDY
 
@@ -58,9 +57,15 @@ def test_a_saved_game_goes_on_identically():
         assert all(np.array_equal(mine[0][agent], other[0][agent]) for agent in mine[0])
 
 
-def test_a_grid_is_no_observation_of_one_agent():
-    with pytest.raises(RayfishError, match="the same for all agents"):
-        WildfireParallel(2, simulation=TINY, observation="grid")
+def test_a_grid_shows_each_agent_itself_as_the_first():
+    starts = {"initial_agent_positions": [[1, 2], [3, 4], [1, 2]]}
+    env = WildfireParallel(3, simulation=TINY, attributes=["fire_map", "elevation"], **starts)
+    seen, _ = env.reset(seed=0)
+    for agent, numbers in (("agent_0", (4, 5)), ("agent_1", (5, 4)), ("agent_2", (4, 6))):
+        assert env.observation_space(agent).contains(seen[agent])
+        fire_map = seen[agent][..., 0]
+        assert (fire_map[2, 1], fire_map[4, 3]) == numbers
+    assert seen["agent_0"].shape == (*env.episodes.shape, 2)
 
 
 def test_starts_can_be_given_for_every_agent():
@@ -77,8 +82,9 @@ def test_starts_can_be_given_for_every_agent():
         {"simulation": WINDY, "num_agents": 2, "max_steps": 25, "endangered": True},
         {"simulation": SHORT, "num_agents": 2, "action_space_cls": "MultiDiscrete", "production": "dozer"},
         {"simulation": SHORT, "num_agents": 1, "scenarios": {"count": 8, "evaluation": 2}},
+        {"simulation": SHORT, "num_agents": 2, "attributes": ["fire_map", "w_0"]},
     ],
-    ids=["shared landscape", "varied, cut off", "MultiDiscrete", "one agent on stored fires"],
+    ids=["shared landscape", "varied, cut off", "MultiDiscrete", "one agent on stored fires", "grid"],
 )
 def test_many_stepped_as_one_play_what_they_play_one_by_one(given, tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
@@ -111,11 +117,6 @@ def test_one_environment_of_many_begins_anew_by_its_mask():
     again, _ = env.reset(seed=[5, 5, 6, 6, 7, 7], options={"reset_mask": np.repeat([False, True, False], 2)})
     np.testing.assert_array_equal(again[2:4], first[2:4])
     np.testing.assert_array_equal(again[[0, 1, 4, 5]], moved[[0, 1, 4, 5]])
-
-
-def test_many_stepped_as_one_take_no_grid_either():
-    with pytest.raises(RayfishError, match="the same for all agents"):
-        WildfireParallel.vector_of_agents(2, simulation=TINY, observation="grid")
 
 
 def test_agents_can_have_a_policy_each(ray_session):

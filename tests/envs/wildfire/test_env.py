@@ -187,9 +187,8 @@ def test_gymnasium_has_nothing_to_say_against_it(options):
 @pytest.mark.parametrize("observation", ["local", "grid"])
 def test_a_saved_vector_goes_on_identically(landscape, observation):
     attributes = ["fire_map", "bench_fire_map", "bench_fire_map_final", "wind_direction"]
-    env = WildfireVectorEnv(
-        3, simulation=landscape, max_steps=20, observation=observation, attributes=attributes
-    )
+    shown = {"attributes": attributes} if observation == "grid" else {"observation": "local"}
+    env = WildfireVectorEnv(3, simulation=landscape, max_steps=20, **shown)
     env.reset(seed=1)
     rng = np.random.default_rng(0)
     for _ in range(9):
@@ -394,3 +393,11 @@ def test_simharness_words_are_understood():
 def test_a_step_before_the_first_reset_is_refused():
     with pytest.raises(RayfishError, match="before the first reset"):
         WildfireVectorEnv(2, simulation=TINY).step([0, 0])
+
+
+@pytest.mark.parametrize("given", [{"attributes": ["fire_map"]}, {"normalized_attributes": []}])
+def test_channels_that_are_named_are_seen(given):
+    """Attributes were ignored without a word while the observation was the default, local."""
+    assert len(WildfireEnv(simulation=TINY, **given).observation_space.shape) == 3
+    with pytest.raises(RayfishError, match="observation is local"):
+        WildfireEnv(simulation=TINY, observation="local", **given)

@@ -10,8 +10,10 @@ import numpy as np
 import pytest
 import yaml
 
-from rayfish.envs.wildfire import settings
-from rayfish.envs.wildfire.settings import SettingsFault
+from rayfish.envs.wildfire import Simulator, settings
+from rayfish.envs.wildfire.settings import SettingsFault, read
+from rayfish.errors import RayfishError
+from tests.helpers import ROOT
 
 DATA = Path(__file__).parents[2] / "data" / "wildfire"
 RECORDINGS = ("gaussian_lines_stop_4way", "perlin_lines_debt", "perlin_mixed_fuel")
@@ -269,3 +271,29 @@ def test_digest_tells_contents_apart_and_survives_pickling():
     assert settings.digest(pickle.loads(pickle.dumps(settings.read(config)))) == before
     hills[2, 2] = 1
     assert settings.digest(settings.read(config)) != before
+
+
+STOCK = ROOT.parent / "shared" / "simfire-configs"
+
+
+@pytest.mark.skipif(not STOCK.is_dir(), reason="SimFire's files are not here")
+def test_stock_files_of_simfire_load():
+    assert Simulator(STOCK / "functional_config.yml").landscape(0).elevation.shape == (225, 225)
+    for name in ("operational_config.yml", "build_wind_config.yml"):
+        read(STOCK / name)  # only what is burnt on needs data from the network
+        with pytest.raises(RayfishError, match="LANDFIRE over the network"):
+            Simulator(STOCK / name)
+
+
+def test_historical_data_are_missed_only_where_they_are_used():
+    historical = {"use": False, "name": "Mineral", "year": "2020", "fire_init_pos_lat": 36.1}
+    assert not read({"historical": historical}).historical.use
+    with pytest.raises(SettingsFault, match="use is true"):
+        read({"historical": {**historical, "use": True}})
+
+
+def test_the_range_of_wind_by_its_older_names():
+    noise = {"speed": {"min": 7, "max": 47}, "direction": {"min": 0, "range_max": 90}}
+    wind = read({"wind": {"function": "perlin", "perlin": noise}}).wind.perlin
+    assert (wind.speed.range_min, wind.speed.range_max) == (7, 47)
+    assert (wind.direction.range_min, wind.direction.range_max) == (0, 90)

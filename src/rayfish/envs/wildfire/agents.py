@@ -10,7 +10,12 @@ from pettingzoo import ParallelEnv
 
 from rayfish.envs.wildfire import options
 from rayfish.envs.wildfire.act import Decoder
-from rayfish.envs.wildfire.agents_vector import WildfireAgentsVectorEnv, agent_spaces, check_local, names
+from rayfish.envs.wildfire.agents_vector import (
+    WildfireAgentsVectorEnv,
+    agent_spaces,
+    names,
+    show_each_agent,
+)
 from rayfish.envs.wildfire.env import METRICS
 from rayfish.envs.wildfire.episodes import Episodes
 from rayfish.envs.wildfire.pictures import Pictures
@@ -18,23 +23,25 @@ from rayfish.errors import EnvironmentFault
 
 
 class WildfireParallel(ParallelEnv):
-    """A wildfire with the agents `agent_0`, `agent_1`, ...: each sees what is around it and knows who it is;
-    all get the reward of the team.
+    """A wildfire with the agents `agent_0`, `agent_1`, ...; all get the reward of the team.
+
+    Each sees what is around it and knows who it is, or sees the whole map (`observation: grid`) with itself
+    as the first of the agents.
 
     :param num_agents: how many
     :param render_mode: `rgb_array` or None
-    :param given: see `rayfish.envs.wildfire.options.Options`; observations are local
+    :param given: see `rayfish.envs.wildfire.options.Options`
     """
 
     metadata = {"name": "wildfire_v0", "render_modes": ["rgb_array"], "render_fps": 12}  # noqa: RUF012
 
     def __init__(self, num_agents: int = 4, render_mode: str | None = None, **given: Any) -> None:
-        check_local(given)
         self.render_mode = render_mode
         self.options = options.read({**given, "num_agents": num_agents})
         self.episodes = Episodes(self.options, 1)
         self._decode = Decoder(self.options)
-        self._spaces = agent_spaces(self.options)
+        show_each_agent(self.episodes)
+        self._spaces = agent_spaces(self.options, self.episodes.shape)
         self._pictures = None if render_mode is None else Pictures(1)
         self.possible_agents = names(num_agents)
         self.agents: list[str] = []

@@ -13,20 +13,8 @@ from gymnasium.vector.utils import batch_space
 
 from rayfish.envs.wildfire import observe
 from rayfish.envs.wildfire.env import METRICS, WildfireVectorEnv, action_space_of
+from rayfish.envs.wildfire.episodes import Episodes
 from rayfish.envs.wildfire.options import Options
-from rayfish.errors import EnvironmentFault
-
-
-def check_local(given: dict[str, Any]) -> None:
-    """Agents with a mind each have observations of their own.
-
-    :raises EnvironmentFault: the options ask for another kind
-    """
-    if given.get("observation", "local") != "local":
-        raise EnvironmentFault(
-            f"observation={given['observation']!r} is the same for all agents",
-            "leave observation=local, in which each agent sees its surroundings and its own number",
-        )
 
 
 def names(num_agents: int) -> list[str]:
@@ -34,11 +22,17 @@ def names(num_agents: int) -> list[str]:
     return [f"agent_{index}" for index in range(num_agents)]
 
 
-def agent_spaces(given: Options) -> tuple[gym.Space[Any], gym.Space[Any]]:
+def agent_spaces(given: Options, shape: tuple[int, int]) -> tuple[gym.spaces.Box, gym.Space[Any]]:
     """What one agent sees, and what it can do."""
     alone = replace(given, num_agents=1, agent_initialization_method="automatic")
     seen = gym.spaces.Box(-1.0, 1.0, (observe.size_of(given),), np.float32)
-    return seen, action_space_of(alone)
+    return observe.space_of(given, shape) if given.observation == "grid" else seen, action_space_of(alone)
+
+
+def show_each_agent(episodes: Episodes) -> None:
+    """Let a grid observation, which shows the whole map, tell each agent where it is itself."""
+    if episodes.grid is not None:
+        episodes.grid = observe.AgentsGridView(episodes.options, episodes.shape, episodes.number)
 
 
 class WildfireAgentsVectorEnv(VectorEnv):
@@ -49,7 +43,7 @@ class WildfireAgentsVectorEnv(VectorEnv):
     :param num_envs: N; the slots are what Gymnasium calls `num_envs`
     :param num_agents: A
     :param max_episode_steps: the same as `max_steps`; the smaller one counts
-    :param given: see `rayfish.envs.wildfire.options.Options`; observations are local
+    :param given: see `rayfish.envs.wildfire.options.Options`
     """
 
     metadata = {"render_modes": [], "autoreset_mode": AutoresetMode.SAME_STEP}  # noqa: RUF012
@@ -57,13 +51,14 @@ class WildfireAgentsVectorEnv(VectorEnv):
     def __init__(
         self, num_envs: int, num_agents: int = 4, *, max_episode_steps: int | None = None, **given: Any
     ) -> None:
-        check_local(given)
         self.fires = WildfireVectorEnv(
             num_envs, num_agents=num_agents, max_episode_steps=max_episode_steps, **given
         )
+        show_each_agent(self.fires.episodes)
         self.possible_agents = names(num_agents)
         self.num_envs = num_envs * num_agents
-        self.single_observation_space, self.single_action_space = agent_spaces(self.fires.options)
+        spaces = agent_spaces(self.fires.options, self.fires.episodes.shape)
+        self.single_observation_space, self.single_action_space = spaces
         self.observation_space = batch_space(self.single_observation_space, self.num_envs)
         self.action_space = batch_space(self.single_action_space, self.num_envs)
 
@@ -90,14 +85,15 @@ class WildfireAgentsVectorEnv(VectorEnv):
         return self._rows(obs), rewards, terminated, truncated, self._by_slot(infos) if infos else {}
 
     def _rows(self, obs: np.ndarray) -> np.ndarray:
-        return obs.reshape(self.num_envs, -1)
+        return obs.reshape(self.num_envs, *self.single_observation_space.shape)
 
     def _by_slot(self, infos: dict[str, Any]) -> dict[str, Any]:
         """Last observations of each agent, and the figures for the first one."""
         agents, over = len(self.possible_agents), infos["_final_obs"]
         final = np.full(self.num_envs, None, dtype=object)
         for index in np.flatnonzero(over):
-            for place, row in enumerate(infos["final_obs"][index].reshape(agents, -1)):
+            last = infos["final_obs"][index].reshape(agents, *self.single_observation_space.shape)
+            for place, row in enumerate(last):
                 final[index * agents + place] = row
         figures = {name: self._of_first(values) for name, values in infos["final_info"][METRICS].items()}
         return {

@@ -233,16 +233,20 @@ class GridView:
         """
         out = self.layers[chosen]
         for channel, name in enumerate(self.options.attributes):
-            least, span = self.scales[name]
             if name in FIRE_MAPS:
                 cells = fire_map[chosen].astype(np.float32)
                 every, ys, xs = np.arange(len(cells)), crew.y[chosen], crew.x[chosen]
                 for agent in range(xs.shape[1]):
                     cells[every, ys[:, agent], xs[:, agent]] = self.options.first_agent_id + agent
-                out[..., channel] = (cells - least) / span
+                out[..., channel] = self._cells(cells, name)
             elif name == "bench_fire_map" and bench is not None:
-                out[..., channel] = (bench - least) / span
+                out[..., channel] = self._cells(bench, name)
         return out
+
+    def _cells(self, shown: np.ndarray, name: str) -> np.ndarray:
+        """Codes as the channel shows them."""
+        least, span = self.scales[name]
+        return (shown - least) / span
 
     def _scale(self, name: str) -> tuple[float, float]:
         if name not in self.options.normalized_attributes:
@@ -253,6 +257,25 @@ class GridView:
     def _write(self, place: tuple[int, int], name: str, layer: np.ndarray) -> None:
         least, span = self.scales[name]
         self.layers[place[0], ..., place[1]] = (layer - least) / span
+
+
+class AgentsGridView(GridView):
+    """A map for each agent, on which it has the first number and the others the following ones."""
+
+    def look(
+        self, chosen: np.ndarray, fire_map: np.ndarray, crew: Crew, bench: np.ndarray | None
+    ) -> np.ndarray:
+        """What each agent sees now, [K, A, H, W, C]."""
+        agents, first = self.options.num_agents, self.options.first_agent_id
+        out = np.repeat(super().look(chosen, fire_map, crew, bench)[:, None], agents, axis=1)
+        every, ys, xs = np.arange(len(chosen)), crew.y[chosen], crew.x[chosen]
+        for channel, name in enumerate(self.options.attributes):
+            for viewer in range(agents) if name in FIRE_MAPS else ():
+                for number in reversed(range(agents)):  # itself last, where several are on one cell
+                    agent = (viewer + number) % agents
+                    shown = self._cells(np.float32(first + number), name)
+                    out[every, viewer, ys[:, agent], xs[:, agent], channel] = shown
+        return out
 
 
 def _range(options: Options, name: str) -> tuple[float, float]:

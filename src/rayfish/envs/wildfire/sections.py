@@ -110,8 +110,15 @@ class Operational:
 
 @dataclass(frozen=True)
 class Historical:
-    """Where SimFire would look for a recorded fire; used for nothing else."""
+    """Where SimFire would look for a recorded fire; used for nothing else.
 
+    :param use: older SimFire's switch; true needs those data, and is refused
+    """
+
+    use: bool = False
+    name: Any = None
+    fire_init_pos_lat: Any = None
+    fire_init_pos_long: Any = None
     default: Any = None
     path: Any = None
     year: Any = None
@@ -410,12 +417,23 @@ class WindNoise:
     range_max: float = 10.0
 
 
+def _wind_noise(given: Any, where: str) -> WindNoise:
+    """Noise; SimFire 1 and SimHarness's files call its range `min` and `max`."""
+    if isinstance(given, Mapping):
+        given = {_RANGE.get(key, key) if _RANGE.get(key) not in given else key: given[key] for key in given}
+    found: WindNoise = r.section(WindNoise, given, where)
+    return found
+
+
+_RANGE = {"min": "range_min", "max": "range_max"}
+
+
 @dataclass(frozen=True)
 class PerlinWind:
     """Wind that differs from place to place: `speed` in miles per hour, `direction` in degrees."""
 
-    speed: WindNoise = field(default_factory=WindNoise)
-    direction: WindNoise = field(default_factory=WindNoise)
+    speed: Annotated[WindNoise, _wind_noise] = field(default_factory=WindNoise)
+    direction: Annotated[WindNoise, _wind_noise] = field(default_factory=WindNoise)
 
 
 @dataclass(frozen=True)

@@ -215,6 +215,12 @@ def _check(settings: Settings) -> None:
 
     :raises SettingsFault: they do not
     """
+    if settings.historical.use:
+        raise SettingsFault(
+            "historical.use is true: SimFire takes the fire from a folder of recorded ones (BurnMD), "
+            "and nothing is fetched here",
+            "set historical.use to false, and describe the fire in terrain and fire",
+        )
     rows, columns = settings.area.screen_size
     position = settings.fire.fire_initial_position
     if position.type == "static" and position.static.position is not None:
