@@ -26,6 +26,7 @@ app.command(cls=tune.TuneCommand)(tune.tune)
 app.command()(evaluate.evaluate)
 app.command()(rollout.rollout)
 app.command()(view.view)
+app.command("view-mode", hidden=True)(view.view_mode)
 app.add_typer(config.app, name="config")
 app.add_typer(env.app, name="env")
 app.add_typer(runs.app, name="runs")
@@ -59,7 +60,7 @@ def overview(*, colour: bool) -> str:
     verbs = {
         str(c.name or c.callback.__name__): _first_line(c.callback)
         for c in app.registered_commands
-        if c.callback
+        if c.callback and not c.hidden
     }
     verbs |= {
         str(group.name): str(group.typer_instance.info.help)

@@ -14,9 +14,11 @@ from typing import NoReturn
 
 from rayfish.errors import RayfishError
 
-_HYDRA_FLAGS = ("-cn", "--config-name", "-cd", "--config-dir", "-m", "--multirun")
-_MODES = {"train": "train", "tune": "tune"}
-_OF_RUNS = {"view": "rayfish view last"}
+_HYDRA_FLAGS = (
+    *("-cn", "--config-name", "-cd", "--config-dir", "-m", "--multirun"),
+    *("-c", "--cfg", "-p", "--package", "--resolve"),
+)
+_MODES = {"train": "train", "tune": "tune", "view": "view-mode"}
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -153,15 +155,13 @@ def _with_verb(words: list[str]) -> list[str]:
         return words
     modes = [word.partition("=")[2] for word in words if word.startswith("cli.mode=")]
     mode = modes[-1] if modes else "train"
-    if mode in _OF_RUNS:
-        raise SystemExit(_unknown_mode(mode, "it looks at a run that is trained already", _OF_RUNS[mode]))
     if mode not in _MODES:
-        raise SystemExit(_unknown_mode(mode, "no such mode"))
+        raise SystemExit(_unknown_mode(mode))
     return [_MODES[mode], *words]
 
 
-def _unknown_mode(mode: str, why: str, instead: str = "cli.mode=train") -> int:
-    show(RayfishError(f"cli.mode={mode}: {why}", instead))
+def _unknown_mode(mode: str) -> int:
+    show(RayfishError(f"cli.mode={mode}: no such mode", "cli.mode=train"))
     return 2
 
 

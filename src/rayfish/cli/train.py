@@ -8,7 +8,18 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from rayfish.cli.config import ConfigDir, ConfigName, File, Words, chosen
+from rayfish.cli.config import (
+    Cfg,
+    ConfigDir,
+    ConfigName,
+    File,
+    Package,
+    Resolve,
+    Words,
+    chosen,
+    print_cfg,
+    wants_cfg,
+)
 from rayfish.errors import ConfigError, RayfishError
 
 if TYPE_CHECKING:
@@ -82,6 +93,9 @@ def train(
     checkpoint_at_end: AtEnd = False,
     local_mode: LocalMode = False,
     closest: Closest = False,
+    cfg: Cfg = None,
+    package: Package = None,
+    resolve: Resolve = False,
 ) -> None:
     """Train an experiment until it reaches its goal.
 
@@ -105,16 +119,20 @@ def train(
     options = RayOptions(address, ray_num_cpus, ray_num_gpus, ray_object_store_memory, temp_dir, dashboard)
     common = {"fit": fit, "plain": plain or None, "command": shlex.join(["rayfish", *sys.argv[1:]])}
     if resume is not None:
-        _require_alone(resume, [name or "", "--multirun" if multirun else "", "--seeds" if seeds else ""])
-        _run_one(None, *overrides, resume=resume, ray_options=options, **common)
+        beside = {"--multirun": multirun, "--seeds": seeds, "--cfg": cfg}
+        _require_alone(resume, [name or "", *(flag for flag, given in beside.items() if given)])
+        run_one(None, *overrides, resume=resume, ray_options=options, **common)
         return
     where: dict[str, Any] = {"config_name": config_name, "config_dir": config_dir, "closest": closest}
+    if wants_cfg(cfg, package, resolve):
+        print_cfg(old or name, overrides, cfg, package, resolve, **where)
+        return
     sources: list[str | OldExperiment | None] = (
         [old] if old else [*experiments_in(name, config_dir)] or [None]
     )
     runs, refused = _experiments(sources, overrides, where, multirun=multirun, seeds=seeds)
     if len(runs) == 1 and not refused:
-        _run_one(runs[0][1], ray_options=options, **common)
+        run_one(runs[0][1], ray_options=options, **common)
     else:
         _run_several(runs, options, common, refused)
 
@@ -183,7 +201,8 @@ def _from_flags(
     return [f"{key}={value}" for key, value in flags.items() if value is not None]
 
 
-def _run_one(*arguments: Any, **options: Any) -> None:
+def run_one(*arguments: Any, **options: Any) -> None:
+    """One run; the exit code says where it was stopped."""
     from rayfish.run.directory import STOPPED, RunDirectory
     from rayfish.run.train import train as run
 

@@ -2,13 +2,26 @@
 
 from __future__ import annotations
 
+import shlex
+import sys
 from collections.abc import Sequence
 from typing import Annotated, Any
 
 import typer
 from typer.core import TyperCommand
 
-from rayfish.cli.config import ConfigDir, ConfigName, File, Words, chosen
+from rayfish.cli.config import (
+    Cfg,
+    ConfigDir,
+    ConfigName,
+    File,
+    Package,
+    Resolve,
+    Words,
+    chosen,
+    print_cfg,
+    wants_cfg,
+)
 from rayfish.cli.train import (
     Closest,
     Dashboard,
@@ -19,6 +32,7 @@ from rayfish.cli.train import (
     RayGpus,
     RayMemory,
     TempDir,
+    run_one,
 )
 from rayfish.errors import RayfishError
 
@@ -110,6 +124,9 @@ def tune(
     cpu_per_worker: CpuEach = None,
     gpu_per_worker: GpuEach = None,
     ram_gb_per_worker: RamEach = None,
+    cfg: Cfg = None,
+    package: Package = None,
+    resolve: Resolve = False,
 ) -> None:
     """Search for good settings: many runs, the best of them as a ready experiment file.
 
@@ -128,6 +145,7 @@ def tune(
     from rayfish.run.engine import RayOptions
     from rayfish.sweep import start
     from rayfish.sweep.experiment import word
+    from rayfish.sweep.space import from_words
 
     options = RayOptions(address, ray_num_cpus, ray_num_gpus, ray_object_store_memory, temp_dir, dashboard)
     given = list(words or [])
@@ -150,7 +168,32 @@ def tune(
     else:
         name, overrides = split_words(start.joined(given))
         where: dict[str, Any] = {"config_name": config_name, "config_dir": config_dir, "closest": closest}
-        _leave(start.named(chosen(file, name), overrides, **where, **common))
+        if wants_cfg(cfg, package, resolve):
+            print_cfg(chosen(file, name), from_words(overrides)[0], cfg, package, resolve, **where)
+            return
+        _tune_or_train(chosen(file, name), overrides, where, common)
+
+
+def _tune_or_train(
+    name: str | None, overrides: list[str], where: dict[str, Any], common: dict[str, Any]
+) -> None:
+    """A sweep; where nothing varies, `cli.mode=tune` trains one sample, the way SimHarness is trained."""
+    from rayfish.experiment import Experiment
+    from rayfish.sweep import start
+    from rayfish.sweep.plans import NothingToSearch
+
+    try:
+        _leave(start.named(name, overrides, **where, **common))
+    except NothingToSearch:
+        if not any(word.startswith("cli.mode=") for word in overrides):
+            raise
+        experiment = Experiment.compose(name, overrides, **where)
+        samples = experiment.get("search.num_samples") or 1
+        more = f" (search.num_samples={samples}: rayfish train --seeds {samples})" if samples > 1 else ""
+        typer.echo(f"note: cli.mode=tune without tunables trains one sample, as rayfish train does{more}")
+        options, plain = common["options"], common["plain"]
+        command = shlex.join(["rayfish", *sys.argv[1:]])
+        run_one(experiment, ray_options=options, plain=plain, command=command)
 
 
 def _leave(code: int) -> None:

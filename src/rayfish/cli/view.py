@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from contextlib import nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from rayfish.cli.config import Cfg, ConfigDir, ConfigName, Package, Resolve, print_cfg, wants_cfg
+from rayfish.cli.config import Words as Composed
 from rayfish.cli.evaluate import Env, Explore, Target
+from rayfish.errors import RayfishError
 
 if TYPE_CHECKING:
     from rayfish.run.view import View
@@ -52,6 +55,38 @@ def view(
     with console.status("drawing") if console.is_terminal else nullcontext():
         found = draw(target, *overrides, episodes=episodes, seed=seed, explore=explore, out=out, fps=fps)
     _show(found, fps)
+
+
+def view_mode(
+    words: Composed = None,
+    config_name: ConfigName = "config",
+    config_dir: ConfigDir = None,
+    episodes: Episodes = 1,
+    seed: Seed = 0,
+    out: Out = None,
+    fps: Fps = 12,
+    explore: Explore = False,
+    cfg: Cfg = None,
+    package: Package = None,
+    resolve: Resolve = False,
+) -> None:
+    """Draw an episode of the run or checkpoint in algo.checkpoint_path: `rayfish cli.mode=view ...`."""
+    from rayfish.experiment import Experiment
+    from rayfish.experiment.overrides import split_words
+
+    name, overrides = split_words(words or [])
+    where: dict[str, Any] = {"config_name": config_name, "config_dir": config_dir}
+    if wants_cfg(cfg, package, resolve):
+        print_cfg(name, overrides, cfg, package, resolve, **where)
+        return
+    target = Experiment.compose(name, overrides, **where).get("algo.checkpoint_path")
+    if not target:
+        raise RayfishError(
+            "cli.mode=view shows a trained policy, and algo.checkpoint_path names none",
+            "rayfish cli.mode=view algo.checkpoint_path=RUN_OR_CHECKPOINT, or rayfish view last",
+        )
+    changes = [word for word in overrides if word.lstrip("+").startswith(("environment.", "evaluation."))]
+    view(str(target), changes, episodes=episodes, seed=seed, out=out, fps=fps, explore=explore)
 
 
 def _show(found: View, fps: float) -> None:
