@@ -140,11 +140,13 @@ def test_setup_is_called_with_the_workers_name():
 
 
 def test_a_vector_is_made_when_rllib_asks_for_many_at_once(folder):
+    from ray.rllib.env.env_context import EnvContext
+
     from rayfish.algorithm.adapters import env_creator
 
     folder.write("grid.py", GOOD)
-    own = env_creator(EnvSpec("CartPole-v1", horizon=20))({"num_envs": 3}).unwrapped
+    own = env_creator(EnvSpec("CartPole-v1", horizon=20))(EnvContext({}, 1) | {"num_envs": 3}).unwrapped
     assert (type(own).__name__, own.num_envs, own.max_episode_steps) == ("CartPoleVectorEnv", 3, 20)
-    sync = env_creator(EnvSpec("grid:GridEnv", folder.paths))({"num_envs": 2, "size": 4})
+    sync = env_creator(EnvSpec("grid:GridEnv", folder.paths))(EnvContext({"size": 4}, 1) | {"num_envs": 2})
     assert sync.reset(seed=1)[0].shape == (2, 4)
     assert np.isfinite(sync.step(np.zeros(2, int))[0]).all()

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 
+import gymnasium as gym
 import numpy as np
 import psutil
 import pytest
@@ -21,6 +22,7 @@ from rayfish.run.faults import explain
 
 WORLD = """
 import logging, os, time
+import gymnasium as gym
 import gymnasium as gym
 import numpy as np
 
@@ -162,6 +164,7 @@ import os, sys
 sys.path.insert(0, ".")
 print("begun", flush=True)
 import world
+import gymnasium as gym
 import numpy as np
 from rayfish.envs.processes import in_processes
 from rayfish.envs.pulse import Patience
@@ -187,3 +190,12 @@ def test_a_script_without_a_guard_runs_once_and_leaves_no_process_when_it_is_kil
     while any(psutil.pid_exists(pid) for pid in processes) and time.monotonic() < until:
         time.sleep(0.1)
     assert not any(psutil.pid_exists(pid) for pid in processes)
+
+
+def test_a_name_registered_with_ray_is_made_in_processes_that_know_nothing_of_ray(workdir):
+    from ray.tune import register_env
+
+    register_env("processes-cartpole", lambda config: gym.make("CartPole-v1"))
+    vector = in_processes(EnvSpec("processes-cartpole"), {}, 2, Patience())
+    assert vector.reset(seed=1)[0].shape == (2, 4)
+    vector.close()

@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 import threading
+import time
 
 import pytest
 
@@ -153,3 +154,41 @@ def test_a_ray_that_does_not_start_is_one_message_and_leaves_no_thread(monkeypat
     ):
         raise AssertionError("the block must not begin")
     assert not [thread for thread in threading.enumerate() if thread.name == engine.MEANWHILE]
+
+
+NAMES = """
+from ray.tune import register_env
+import gymnasium as gym
+from rayfish.envs.build import EnvSpec, make
+from rayfish.run.engine import RayOptions, running_ray
+
+register_env("before", lambda config: gym.make("CartPole-v1"))
+with running_ray(RayOptions(num_cpus=1), (), 0):
+    register_env("during", lambda config: gym.make("Acrobot-v1"))
+    register_env("rayfish-1", lambda config: None)
+with running_ray(RayOptions(num_cpus=1), (), 0) as ray:
+    from ray.tune.registry import _global_registry, ENV_CREATOR
+    print(*(make(EnvSpec(name)).spec.id for name in ("before", "during")), end=" ")
+    print(_global_registry.contains(ENV_CREATOR, "rayfish-1"), _global_registry.prefix)
+"""
+
+
+def test_names_registered_with_ray_outlive_the_ray_that_a_trainer_closes():
+    done = subprocess.run(
+        [sys.executable, "-c", NAMES], capture_output=True, text=True, timeout=120, check=False
+    )
+    assert done.stdout.split() == ["CartPole-v1", "Acrobot-v1", "False", "01000000"], done.stderr[-2000:]
+
+
+def test_a_ray_whose_shutdown_never_returns_does_not_keep_the_process(monkeypatch):
+    import ray
+
+    monkeypatch.setattr(engine, "_node", lambda: None)  # not the tests' own
+    monkeypatch.setattr(engine, "_SHUTDOWN_S", 0.2)
+    monkeypatch.setattr(ray, "is_initialized", lambda: True)
+    for_ever = threading.Event()
+    monkeypatch.setattr(ray, "shutdown", for_ever.wait)
+    begun = time.monotonic()
+    engine._end(ray)
+    assert time.monotonic() - begun < 5
+    for_ever.set()

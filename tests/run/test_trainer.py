@@ -98,3 +98,43 @@ def test_a_broken_experiment_leaves_no_ray_and_no_folder_behind(workdir):
     with pytest.raises(rayfish.RayfishError):
         rayfish.Trainer("cartpole", "environment.env=Nope-v0")
     assert not (workdir / "runs").exists()
+
+
+DOTTED = """
+import gymnasium as gym
+import numpy as np
+
+class World(gym.Env):
+    observation_space = gym.spaces.Box(0, 1, (2,), np.float32)
+    action_space = gym.spaces.Discrete(2)
+
+    def __init__(self, config):
+        self.reward = float(config.worker_index)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.t = 0
+        return np.zeros(2, np.float32), {}
+
+    def step(self, action):
+        self.t += 1
+        return np.full(2, self.t / 10, np.float32), self.reward, self.t == 10, False, {}
+"""
+
+
+@pytest.mark.parametrize("runners", [0, 1])
+def test_environments_in_processes_of_a_dotted_name_train_on_rllibs_runner(workdir, runners):
+    package = workdir / f"dotted_{runners}"
+    package.mkdir()
+    (package / "world.py").write_text(DOTTED)
+    words = (
+        "rollouts.runner=rllib",
+        "rollouts.remote_worker_envs=true",
+        "rollouts.num_envs_per_env_runner=2",
+    )
+    named = (f"environment.env={package.name}.world.World", f"rollouts.num_env_runners={runners}")
+    with rayfish.Trainer("cartpole", *SMALL, *words, *named) as trainer:
+        metrics = trainer.step()
+        assert (metrics["rollout/length_mean"], metrics["rollout/return_mean"]) == (10, 10 * runners)
+        kinds = trainer.foreach_runner(lambda runner: runner.env and type(runner.env.unwrapped).__name__)
+    assert kinds[-1] == "ProcessVector"  # not forked from a process in which Ray's threads run

@@ -17,6 +17,7 @@ from typing import Any
 
 import gymnasium as gym
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
+from ray.rllib.env.env_context import EnvContext
 from ray.rllib.env.multi_agent_env import MultiAgentEnv
 
 from rayfish.algorithm.batched.fitting import AGENTS, NATIVE, PROCESSES, STACKED
@@ -104,10 +105,12 @@ class EnvCreator:
     def __call__(self, context: Any) -> Any:
         """An environment for RLlib; a `VectorEnv` when RLlib asks for `num_envs` at once."""
         self._settle(context)
-        # In "vector_entry_point" mode RLlib hands over a plain dict with num_envs added to it.
-        if not hasattr(context, "worker_index") and "num_envs" in context:
-            config = {key: value for key, value in context.items() if key != "num_envs"}
-            env = make_vector(self.spec, config, context["num_envs"])
+        if isinstance(context, VectorContext):
+            num_envs = context.pop("num_envs")
+            if self.vector == PROCESSES:  # these have guards of their own
+                options = {"copy": True, "autoreset_mode": AutoresetMode.NEXT_STEP}
+                return in_processes(self.spec, context, num_envs, self.patience, **options)
+            env = make_vector(self.spec, dict(context), num_envs)
         else:
             env = for_rllib(make(self.spec, context))
         # Outside the guard, which looks at the true rewards.
@@ -124,6 +127,24 @@ class EnvCreator:
         # The driver is looked after by the run itself; a process that it forked is not.
         if name != "driver" or multiprocessing.parent_process() is not None:
             pulse.watch(self.patience)
+
+
+class VectorContext(EnvContext):
+    """What RLlib hands over in "vector_entry_point" mode: the `env_config`, with `num_envs` added."""
+
+
+def _with_more(self: EnvContext, more: dict[str, Any]) -> VectorContext:
+    """`context | {"num_envs": n}`, by which RLlib asks for a vector, keeps `worker_index` and its like.
+
+    Without it a dict comes out, and no environment or log knows which worker it belongs to.
+    """
+    made = VectorContext(dict(self), self.worker_index)
+    made.__dict__.update(self.__dict__)
+    made.update(more)
+    return made
+
+
+EnvContext.__or__ = _with_more
 
 
 def _in_torch(env: gym.vector.VectorEnv) -> gym.vector.VectorEnv:

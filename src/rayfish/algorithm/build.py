@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from rayfish.algorithm.adapters import env_creator
-from rayfish.algorithm.batched.fitting import Fit, fit
+from rayfish.algorithm.batched.fitting import PROCESSES, Fit, fit
 from rayfish.algorithm.callbacks import EpisodeReport
 from rayfish.algorithm.contradictions import ASYNCHRONOUS, BUFFERS
 from rayfish.algorithm.keys import CHOICES
@@ -36,6 +36,7 @@ from rayfish.algorithm.signatures import keys_for
 from rayfish.algorithm.tasks import TaskSetter
 from rayfish.envs.build import EnvInfo, env_config_of, from_experiment
 from rayfish.envs.pulse import Patience
+from rayfish.envs.resolve import OWN_NAMES
 from rayfish.errors import ConfigError, Problem
 from rayfish.experiment.imports import load_object, use_paths
 from rayfish.experiment.mapping import load_mapping
@@ -123,7 +124,7 @@ def build_config(
             getattr(config, method)(**values)
     fitting = fit(experiment, info)
     _environment(config, experiment, info, worker_setup, fitting)
-    _rollouts(config, experiment)
+    _rollouts(config, experiment, fitting)
     _learners(config, experiment)
     if fitting.batched:
         _batched(config, name)
@@ -213,7 +214,7 @@ def _environment(
     from ray.tune.registry import register_env
 
     # A name of its own: two trainers in one process must not make each other's environments.
-    name = f"rayfish-{secrets.token_hex(4)}"
+    name = f"{OWN_NAMES}{secrets.token_hex(4)}"
     common: dict[str, Any] = {
         "setup": worker_setup,
         "patience": Patience.of(experiment),
@@ -229,7 +230,10 @@ def _environment(
     config.environment(env=name, env_config=env_config_of(experiment), disable_env_checking=True)
 
 
-def _rollouts(config: AlgorithmConfig, experiment: Experiment) -> None:
+def _rollouts(config: AlgorithmConfig, experiment: Experiment, fitting: Fit) -> None:
+    if fitting.vector == PROCESSES and not fitting.batched:
+        # Not Gymnasium's "async", whose processes are forked from one in which Ray's threads run.
+        config.env_runners(gym_env_vectorize_mode="vector_entry_point")
     if experiment.get("rollouts.observation_filter", "NoFilter") == "MeanStdFilter":
         previous = config._env_to_module_connector
         config.env_runners(env_to_module_connector=NormalizeFirst(previous))

@@ -5,6 +5,7 @@ RLlib keeps a count of restarts only; Ray's own table of actors also knows who, 
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
@@ -108,6 +109,26 @@ def follow_learners(
 
 def end_all(algorithm: Algorithm) -> None:
     """Ends the algorithm's processes without asking them: one that hangs would never answer."""
+    _kill_workers(algorithm)
+    with suppress(Exception):
+        algorithm.stop()
+
+
+def stop(algorithm: Algorithm, within_s: float) -> None:
+    """Stops the algorithm; workers that have not closed their environments by then are killed."""
+    late = threading.Timer(within_s, _kill_workers, (algorithm,))
+    late.daemon = True
+    late.start()
+    try:
+        algorithm.stop()
+    except Exception:
+        if not late.finished.is_set():  # else it is the end of a worker that was killed
+            raise
+    finally:
+        late.cancel()
+
+
+def _kill_workers(algorithm: Algorithm) -> None:
     import ray
 
     managers = [manager for _, _, manager in _managers(algorithm)]
@@ -116,8 +137,6 @@ def end_all(algorithm: Algorithm) -> None:
         for actor in manager._actors.values():
             with suppress(Exception):
                 ray.kill(actor)
-    with suppress(Exception):
-        algorithm.stop()
 
 
 def _managers(algorithm: Algorithm) -> Iterator[tuple[str, bool, Any]]:

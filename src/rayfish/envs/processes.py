@@ -25,7 +25,7 @@ import traceback
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from multiprocessing import spawn
 from multiprocessing.connection import Connection
@@ -54,17 +54,26 @@ _ORPHAN_S, _FAULT_S, _LONGEST = 2.0, 1.0, 2**16
 _MAIN = ("init_main_from_name", "init_main_from_path")
 
 
-def in_processes(spec: EnvSpec, config: Any, num_envs: int, patience: pulse.Patience) -> ProcessVector:
+def in_processes(
+    spec: EnvSpec,
+    config: Any,
+    num_envs: int,
+    patience: pulse.Patience,
+    **options: Any,
+) -> ProcessVector:
     """So many environments of a spec, each in a process of its own.
 
     :param config: the `env_config`; what it says of its worker (`worker_index`) goes with it
     :param patience: how long a call into an environment may take
+    :param options: of Gymnasium's `AsyncVectorEnv`, in place of those of the batched path
     """
     said = {name: getattr(config, name) for name in _WORKER if hasattr(config, name)}
-    gym_id = resolve(spec).gym_id
-    known = gym.registry.get(gym_id) if gym_id is not None else None
+    source = resolve(spec)
+    known = gym.registry.get(source.gym_id) if source.gym_id is not None else None
+    if source.registered:  # the other processes have no registry of Ray to look into
+        spec = replace(spec, object=source.target)
     maker = Maker(spec, dict(config), said, known)
-    return ProcessVector([maker] * num_envs, patience, spec.name)
+    return ProcessVector([maker] * num_envs, patience, spec.name, **options)
 
 
 _WORKER = ("worker_index", "num_workers", "vector_index")
@@ -93,14 +102,22 @@ class Maker:
 
 
 class ProcessVector(AsyncVectorEnv):
-    """One process per environment; a finished episode begins anew in the same step.
+    """One process per environment.
 
     :param makers: one per environment
     :param patience: how long a call into an environment may take
     :param name: how the experiment names the environment
+    :param options: of Gymnasium's `AsyncVectorEnv`; by default a finished episode resets in the same step,
+        and the next step overwrites the observations
     """
 
-    def __init__(self, makers: Sequence[Callable[[], Any]], patience: pulse.Patience, name: str = "") -> None:
+    def __init__(
+        self,
+        makers: Sequence[Callable[[], Any]],
+        patience: pulse.Patience,
+        name: str = "",
+        **options: Any,
+    ) -> None:
         self._name = name
         self._told: BaseException | None = None
         if _START == "forkserver":  # what every process needs is imported once, by the server
@@ -112,14 +129,8 @@ class ProcessVector(AsyncVectorEnv):
         worker = partial(_live, voice=voice, told=_Faults(faults), patience=patience, level=level)
         try:
             with _without_main(), self._deaths_told():
-                super().__init__(
-                    makers,
-                    shared_memory=True,
-                    copy=False,
-                    context=_START,
-                    worker=worker,
-                    autoreset_mode=AutoresetMode.SAME_STEP,
-                )
+                usual = {"shared_memory": True, "copy": False, "autoreset_mode": AutoresetMode.SAME_STEP}
+                super().__init__(makers, context=_START, worker=worker, **{**usual, **options})
         except BaseException:
             self._end(0.0)
             raise

@@ -17,6 +17,9 @@ from rayfish.errors import CodeError, EnvironmentFault
 from rayfish.experiment import imports as user_code
 from rayfish.experiment.old.env_names import OLD_EXAMPLES, todays_env
 
+OWN_NAMES = "rayfish-"
+"""How the names begin under which Rayfish itself registers environments with Ray, one per algorithm."""
+
 
 @dataclass(frozen=True)
 class Source:
@@ -25,11 +28,13 @@ class Source:
     :param gym_id: an id to give to `gymnasium.make`
     :param target: a class or creator function to call
     :param env_config: what an old id says that today's needs as a setting
+    :param registered: the target comes from a registry of this process, which another one does not have
     """
 
     gym_id: str | None = None
     target: Any = None
     env_config: Mapping[str, Any] = field(default_factory=dict)
+    registered: bool = False
 
 
 def resolve(spec: EnvSpec) -> Source:
@@ -65,7 +70,7 @@ def _named(name: str, spec: EnvSpec) -> Source:
     for find in (_from_entry_point, _from_ray, _from_gym):
         target = find(name)
         if target is not None:
-            return Source(target=_maker(target, name))
+            return Source(target=_maker(target, name), registered=find is not _from_entry_point)
     if catalog.looks_like_id(name) or not _importable(name):
         raise catalog.unknown(name)
     if name.startswith(f"{OLD_EXAMPLES}."):

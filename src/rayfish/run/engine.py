@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any
 
 import psutil
 
+from rayfish.envs.resolve import OWN_NAMES
 from rayfish.errors import RayfishError
 from rayfish.run import local_ray
 
@@ -34,7 +35,7 @@ MEANWHILE = "rayfish-meanwhile"
 """The thread beside a Ray that starts."""
 
 _PROCESSES = {"gcs_server": "Ray's head", "raylet": "Ray's node manager"}
-_ASK_EVERY_S, _SILENCE_S, _FAREWELL_S = 3.0, 30.0, 5.0
+_ASK_EVERY_S, _SILENCE_S, _FAREWELL_S, _SHUTDOWN_S = 3.0, 30.0, 5.0, 20.0
 
 
 @dataclass(frozen=True)
@@ -367,21 +368,47 @@ def _ended(status: int) -> str:
 
 def _end(ray: Any) -> None:
     if Lifeline().lost():
-        _let_go(ray)
+        end_local_ray()
+        _in_time(ray.shutdown, _FAREWELL_S)
     elif ray.is_initialized():
         _ended_here.update(process.pid for process in _local_processes())
-        ray.shutdown()
+        if not _in_time(_names_kept()(ray.shutdown), _SHUTDOWN_S):
+            end_local_ray()
 
 
-def _let_go(ray: Any) -> None:
-    """Ends a Ray that is broken already; its own farewell waits for answers that never come."""
+@contextmanager
+def _names_kept() -> Iterator[None]:
+    """What this process gave to `register_env` outlives the Ray that is shut down in the block.
+
+    Ray keeps it in the server that ends, so that the next Ray of this process would not know it. It also
+    remembers the job it belonged to, under which workers of another one would not find it.
+    """
+    module = sys.modules.get("ray.tune.registry")
+    if module is None:
+        yield
+        return
+    registry, kept = module._global_registry, {}
+    for category, name in list(registry._registered):
+        if not name.startswith(OWN_NAMES):
+            with suppress(Exception):  # it was taken back, or Ray is lost
+                key = module._make_key(registry.prefix, category, name)
+                kept[category, name] = module._internal_kv_get(key)
+    yield
+    registry._registered.clear()
+    registry._prefix = None
+    registry._to_flush.update({entry: value for entry, value in kept.items() if value is not None})
+
+
+def _in_time(shutdown: Callable[[], object], seconds: float) -> bool:
+    """Whether Ray's shutdown returned in time: it waits for ever for a server that does not answer."""
     from ray._private import worker
 
-    end_local_ray()
-    atexit.unregister(worker.shutdown)
-    farewell = threading.Thread(target=ray.shutdown, daemon=True)
+    farewell = threading.Thread(target=shutdown, daemon=True)
     farewell.start()
-    farewell.join(_FAREWELL_S)
+    farewell.join(seconds)
+    if farewell.is_alive():
+        atexit.unregister(worker.shutdown)  # it would wait once more
+    return not farewell.is_alive()
 
 
 @contextmanager

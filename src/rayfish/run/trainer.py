@@ -11,8 +11,8 @@ from __future__ import annotations
 
 import tempfile
 import time
-from collections.abc import Callable
-from contextlib import AbstractContextManager, ExitStack
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -30,6 +30,9 @@ from rayfish.run.faults import explained
 from rayfish.run.logs import hear_workers, settle, setup_worker
 from rayfish.run.losses import Losses, require_finite
 from rayfish.run.watch import Watch
+
+_STOP_S, _BUSY_STOP_S = 60.0, 5.0
+"""How long workers have to close their environments: at the end of a run, and in an interrupted iteration."""
 
 
 class Trainer:
@@ -66,6 +69,7 @@ class Trainer:
         self.losses = Losses(self.experiment)
         self.saved: Path | None = None
         self._algorithm: Any = None
+        self._interrupted = False
         self._open = ExitStack()
         self.watch = Watch(self.experiment)
         try:
@@ -257,15 +261,21 @@ class Trainer:
         if self.experiment.get("algo.checkpoint_path"):
             self._warm_start(self.experiment.get("algo.checkpoint_path"))
 
-    def _watched(self) -> AbstractContextManager[None]:
-        return explained(self.experiment, self.watch)
+    @contextmanager
+    def _watched(self) -> Iterator[None]:
+        try:
+            with explained(self.experiment, self.watch):
+                yield
+        except KeyboardInterrupt:
+            self._interrupted = True
+            raise
 
     def _end(self, algorithm: Any) -> None:
         """Stops the algorithm; after a fault without asking its processes, which may hang or be gone."""
-        from rayfish.algorithm.workers import end_all
+        from rayfish.algorithm.workers import end_all, stop
 
         if self.watch.reason is None:
-            algorithm.stop()
+            stop(algorithm, _BUSY_STOP_S if self._interrupted else _STOP_S)
         elif not self.watch.ray_is_lost:
             end_all(algorithm)
 

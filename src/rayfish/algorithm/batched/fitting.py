@@ -58,7 +58,7 @@ class Fit:
 
     :param runner: `batched` or `rllib`
     :param why: one sentence, for `run.json` and the console
-    :param vector: of the batched runner, how it steps many environments as one
+    :param vector: how many environments are stepped as one
     """
 
     runner: str
@@ -75,10 +75,10 @@ def fit(experiment: Experiment, info: EnvInfo) -> Fit:
     """The runner of an experiment, as `rollouts.runner` and what it needs allow."""
     asked = experiment.get("rollouts.runner") or "auto"
     if asked == RLLIB:
-        return Fit(RLLIB, "rollouts.runner=rllib")
+        return Fit(RLLIB, "rollouts.runner=rllib", _rllibs_vector(experiment, info))
     reason = next(reasons(experiment, info), None)
     if reason is not None:
-        return Fit(RLLIB, reason)
+        return Fit(RLLIB, reason, _rllibs_vector(experiment, info))
     vector = _vector(experiment, info)
     words = {
         NATIVE: "the environment's own vector",
@@ -219,6 +219,11 @@ def _model(experiment: Experiment, info: EnvInfo) -> str:
     if remembers and learners_of(experiment) > 1:
         return "several learners with memory share RLlib's episodes"
     return ""
+
+
+def _rllibs_vector(experiment: Experiment, info: EnvInfo) -> str:
+    mode = str(experiment.get("rollouts.gym_env_vectorize_mode") or "").lower()
+    return PROCESSES if "async" in mode and info.kind == "single" else STACKED
 
 
 def _vector(experiment: Experiment, info: EnvInfo) -> str:
