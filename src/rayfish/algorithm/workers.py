@@ -12,10 +12,15 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from torch import nn
+
+from rayfish import threads
 from rayfish.envs import pulse
 
 if TYPE_CHECKING:
     from ray.rllib.algorithms.algorithm import Algorithm
+
+    from rayfish.envs.build import EnvInfo
 
 
 @dataclass(frozen=True)
@@ -105,6 +110,42 @@ def follow_learners(
     _count_updates()
     if _learner_manager(algorithm) is not None:
         algorithm.learner_group.foreach_learner(partial(_follow, setup=setup, patience=patience))
+
+
+def thread_counts(algorithm: Algorithm, info: EnvInfo) -> dict[str, int]:
+    """How many torch threads acting and learning get in this process; remote workers have those of Ray."""
+    config, learner = algorithm.config, _local_learner(algorithm)
+    actor = getattr(getattr(algorithm, "env_runner", None), "module", None)
+
+    def fitting(module: Any, rows: float) -> int:
+        networks = [module] if isinstance(module, nn.Module) else module.values() if module else ()
+        spaces = info.observation_spaces.values()
+        each = [max(threads.multiplications(network, space) for space in spaces) for network in networks]
+        return threads.fitting(rows * sum(each))
+
+    batch = getattr(config, "minibatch_size", None) or config.train_batch_size_per_learner
+    return {
+        "acting": fitting(actor, config.num_envs_per_env_runner * len(info.agents)),
+        "learning": fitting(getattr(learner, "module", None), threads.BACKWARD * batch),
+    }
+
+
+def share_threads(algorithm: Algorithm, counts: dict[str, int]) -> None:
+    """Gives updates in this process their own number of threads; `counts` may change later."""
+    threads.use(counts["acting"])
+    learner = _local_learner(algorithm)
+    if learner is not None:
+        update = learner.update
+
+        def update_with_threads(*args: Any, **kwargs: Any) -> Any:
+            with threads.limited_to(counts["learning"]):
+                return update(*args, **kwargs)
+
+        learner.update = update_with_threads
+
+
+def _local_learner(algorithm: Algorithm) -> Any:
+    return getattr(getattr(algorithm, "learner_group", None), "_learner", None)
 
 
 def end_all(algorithm: Algorithm) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cached_property
 from typing import Any
 
 import gymnasium as gym
@@ -10,6 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from rayfish import threads
 from rayfish.errors import CheckpointError, RayfishError
 from rayfish.experiment.imports import use_paths
 from rayfish.models.actions import TEMPERATURE, choose, epsilon_greedy, for_env, soft_q
@@ -49,6 +51,10 @@ class Policy:
         self._clip_actions = saved.clip_actions
         self._normaliser = saved.normaliser
 
+    @cached_property
+    def _work(self) -> float:
+        return threads.multiplications(self.module, self.observation_space)
+
     def act(self, observations: Any, state: Any, *, explore: bool) -> tuple[Any, Any]:
         """(actions for the environment, next state) for a batch of arrays.
 
@@ -63,7 +69,7 @@ class Policy:
                 f"{rows} observations, but the memory of {kept} episodes",
                 "call agent.reset() when the number of environments changes",
             )
-        with torch.inference_mode():
+        with threads.limited_to(threads.fitting(rows * self._work)), torch.inference_mode():
             actions, after = self._act(tensors, state, explore)
         normalize, clip = self._normalize_actions, self._clip_actions
         return for_env(actions, self.action_space, normalize=normalize, clip=clip), after

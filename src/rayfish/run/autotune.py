@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Protocol
 
+from rayfish import threads
 from rayfish.algorithm import signatures
 from rayfish.algorithm.batched.fitting import AGENTS, NATIVE, PROCESSES, STACKED, fit
 from rayfish.algorithm.contradictions import ASYNCHRONOUS
@@ -23,7 +24,7 @@ from rayfish.experiment.compose import LEFT_OPEN
 from rayfish.experiment.files import SHIPPED
 from rayfish.metrics import text
 from rayfish.run import resources
-from rayfish.run.engine import RayOptions, machine_cpus, offered, use_fitting_threads
+from rayfish.run.engine import RayOptions, offered
 
 if TYPE_CHECKING:
     from rayfish.algorithm.batched.trials import Trial
@@ -158,7 +159,7 @@ def _signature(experiment: Experiment, info: EnvInfo) -> str:
 
 def _measured(experiment: Experiment, info: EnvInfo, options: RayOptions) -> Choice:
     """Measures and chooses; what cannot be measured leaves all as it is, and says so."""
-    use_fitting_threads(info)
+    threads.use(1)
     try:
         from rayfish.algorithm.batched.trials import Bench
 
@@ -239,13 +240,15 @@ class Search:
 
     def _needs_s(self, way: str, envs: int, alone: Trial) -> float:
         """A guess at how long a trial takes."""
-        at_once = envs if way == NATIVE else max(1, min(envs, machine_cpus())) if way == PROCESSES else 1
+        at_once = (
+            envs if way == NATIVE else max(1, min(envs, threads.machine_cpus())) if way == PROCESSES else 1
+        )
         return (alone.ready_s + 3 / alone.steps_per_s) * envs / at_once + _ONE_TRIAL_S
 
 
 def most_processes() -> int:
     """Environments that may have a process each: more than there are CPUs, as many only wait."""
-    return min(_MOST_PROCESSES, max(16, 2 * machine_cpus()))
+    return min(_MOST_PROCESSES, max(16, 2 * threads.machine_cpus()))
 
 
 def ways(experiment: Experiment, info: EnvInfo) -> list[str]:

@@ -233,6 +233,7 @@ def _header(trainer: Trainer) -> dict[str, Any]:
         "iteration": trainer.iteration,
         "metrics": trainer.metrics,
         "collector": trainer.collector.state(),
+        "threads": trainer.threads,
     }
 
 

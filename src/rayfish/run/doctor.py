@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rayfish.run import provenance
-from rayfish.run.engine import machine_cpus
+from rayfish.threads import machine_cpus
 
 OK, WARN, FAIL = "ok", "warn", "fail"
 _GB = 1e9

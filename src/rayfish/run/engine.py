@@ -16,20 +16,18 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import psutil
 
 from rayfish.envs.resolve import OWN_NAMES
 from rayfish.errors import RayfishError
 from rayfish.run import local_ray
-
-if TYPE_CHECKING:
-    from rayfish.envs.build import EnvInfo
+from rayfish.threads import machine_cpus
 
 MEANWHILE = "rayfish-meanwhile"
 """The thread beside a Ray that starts."""
@@ -56,17 +54,6 @@ class RayOptions:
     object_store_memory: int | None = None
     temp_dir: str | None = None
     dashboard: bool = False
-
-
-def machine_cpus() -> int:
-    """CPUs this process may use: affinity and container limit considered."""
-    count = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    limit = Path("/sys/fs/cgroup/cpu.max")
-    if limit.is_file():
-        quota, _, period = limit.read_text().strip().partition(" ")
-        if quota != "max" and period:
-            count = min(count, max(1, int(quota) // int(period)))
-    return count
 
 
 def machine_gpus() -> int:
@@ -423,26 +410,6 @@ def repeatable_kernels() -> Iterator[None]:
         yield
     finally:
         torch.use_deterministic_algorithms(before)
-
-
-def use_fitting_threads(info: EnvInfo) -> None:
-    """One torch thread in this process, unless images make more of them pay or OMP_NUM_THREADS decides.
-
-    The matrices of a policy without convolutions are so small that threads gain little when the
-    cores are idle, and cost many times the work when something else uses them.
-    """
-    if "OMP_NUM_THREADS" in os.environ or any(_has_image(s) for s in info.observation_spaces.values()):
-        return
-    import torch
-
-    torch.set_num_threads(1)
-
-
-def _has_image(space: Any) -> bool:
-    parts = getattr(space, "spaces", None)
-    if parts is None:
-        return len(space.shape or ()) >= 3
-    return any(_has_image(part) for part in (parts.values() if isinstance(parts, Mapping) else parts))
 
 
 def _quiet_environment(paths: Sequence[str]) -> None:

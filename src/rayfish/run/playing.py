@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol
 
+from rayfish import threads
 from rayfish.algorithm import signatures
 from rayfish.envs import build as envs
 from rayfish.envs.kinds import alike, in_short, is_multi_agent
@@ -145,7 +146,7 @@ def opened(game: Game) -> Iterator[Any]:
     alive()
     try:
         _require_spaces(game.agent, env, str(experiment.get("environment.env")))
-        with _one_thread():
+        with threads.limited_to(1):  # one observation at a time gains nothing from more
             yield env
     finally:
         env.close()
@@ -249,19 +250,6 @@ def check_length(length: int) -> None:
             f"an episode did not end within {_LONGEST:,} steps",
             "give it a limit, for example rollouts.horizon=1000",
         )
-
-
-@contextmanager
-def _one_thread() -> Iterator[None]:
-    """One observation at a time gains nothing from threads, and loses much where others use the cores."""
-    import torch
-
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
 
 
 def _changed(trained: Experiment, overrides: Sequence[str], env: Any, verb: str) -> Experiment:

@@ -6,15 +6,19 @@
 from __future__ import annotations
 
 import math
+import os
 import re
 import socket
+from collections.abc import Mapping
 from typing import Any
 
 from rayfish.algorithm import signatures
 from rayfish.errors import ConfigError, Problem, RayfishError
 from rayfish.experiment import Experiment
 from rayfish.experiment.sections import OFFLINE
-from rayfish.run.engine import RayOptions, offered
+from rayfish.metrics import names, text
+from rayfish.run.engine import RayOptions, machine_gpus, offered
+from rayfish.threads import VARIABLE, machine_cpus
 
 
 def needs(experiment: Experiment) -> tuple[dict[str, float], dict[str, float]]:
@@ -50,6 +54,38 @@ def needs(experiment: Experiment) -> tuple[dict[str, float], dict[str, float]]:
         ),
     }
     return {k: v for k, v in cpus.items() if v}, {k: v for k, v in gpus.items() if v}
+
+
+SLOW_S, DOMINATES = 2.0, 0.6
+
+
+def advice(metrics: Mapping[str, float], experiment: Experiment, torch_threads: int) -> str:
+    """What to do where one part of slow iterations takes most of their time; "" when there is nothing.
+
+    :param torch_threads: those of the part that learns or acts in this process
+    """
+    shares = {
+        "learner": metrics.get(names.LEARN_SHARE, 0.0),
+        "inference": metrics.get(names.INFERENCE_SHARE, 0.0),
+    }
+    part = max(shares, key=shares.__getitem__)
+    if metrics.get(names.TIME_ITERATION, 0.0) < SLOW_S or shares[part] < DOMINATES:
+        return ""
+    cpus, gpu = machine_cpus(), any(number > 0 for number in needs(experiment)[1].values())
+    can = []
+    if machine_gpus() and not gpu:
+        can.append("resources.num_gpus=1 uses the GPU of this machine")
+    if part == "inference":
+        can.append("more rollouts.num_envs_per_env_runner choose their actions in one pass")
+    elif experiment.get("algo.name") in ("DQN", "SAC"):
+        can.append("a smaller training.training_intensity makes fewer updates per step")
+    elif experiment.get("algo.name") in ("PPO", "APPO"):
+        can.append("fewer training.num_epochs or a larger training.minibatch_size make shorter updates")
+    if not gpu and torch_threads < cpus and VARIABLE not in os.environ:
+        can.append(
+            f"{VARIABLE}={cpus} lets torch use all {cpus} cores (now {torch_threads}), if they are idle"
+        )
+    return f"{part} takes {text.percent(shares[part])} of the time: {'; '.join(can)}" if can else ""
 
 
 def remote_workers(experiment: Experiment) -> int:

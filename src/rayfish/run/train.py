@@ -16,6 +16,7 @@ from rayfish.metrics.console import Console, open_console
 from rayfish.metrics.sinks import open_sinks, read_jsonl
 from rayfish.metrics.stop import StopConditions
 from rayfish.metrics.system import SystemUsage
+from rayfish.metrics.timing import bottleneck
 from rayfish.run import autotune, preflight, recover, resources
 from rayfish.run.checkpoint import Checkpoints, in_words
 from rayfish.run.directory import RunDirectory, find_run
@@ -24,6 +25,8 @@ from rayfish.run.faults import ending, explained, writing
 from rayfish.run.logs import capture
 from rayfish.run.signals import Interrupts
 from rayfish.run.trainer import as_experiment, extended, with_warm_start
+
+_ADVISE_AT = 3
 
 
 def train(
@@ -131,6 +134,8 @@ class Run:
             metrics.update(self.usage.read())
         self.sinks.write(metrics)
         self.console.update(metrics)
+        if self.trainer.iteration == _ADVISE_AT:
+            self._advise(metrics)
         if self.checkpoints.due(self.trainer.iteration):
             self._save()
         self.directory.progress(metrics, self.checkpoints.best)
@@ -146,6 +151,13 @@ class Run:
         self.directory.finish(status, self.over)
         self.console.finish(status, self.over)
         self.interrupts.close()
+
+    def _advise(self, metrics: dict[str, float]) -> None:
+        """Once per run, when the first iterations with their imports and allocations are past."""
+        part = "acting" if bottleneck(metrics) == "inference" else "learning"
+        hint = resources.advice(metrics, self.experiment, self.trainer.threads[part])
+        if hint:
+            self.console.note(hint)
 
     def open_console(self) -> Console:
         """What shows the run while it goes on."""

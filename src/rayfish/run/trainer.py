@@ -17,6 +17,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from rayfish import threads
 from rayfish.envs.build import EnvInfo
 from rayfish.envs.pulse import Patience
 from rayfish.errors import ConfigError, Problem, RayfishError
@@ -25,7 +26,7 @@ from rayfish.experiment.sections import OFFLINE
 from rayfish.metrics.collect import WINDOW, Collector
 from rayfish.run import autotune, checkpoint, preflight, resources
 from rayfish.run.ahead import import_ahead
-from rayfish.run.engine import RayOptions, repeatable_kernels, running_ray, use_fitting_threads
+from rayfish.run.engine import RayOptions, repeatable_kernels, running_ray
 from rayfish.run.faults import explained
 from rayfish.run.logs import hear_workers, settle, setup_worker
 from rayfish.run.losses import Losses, require_finite
@@ -68,6 +69,7 @@ class Trainer:
         self.result: dict[str, Any] = {}
         self.losses = Losses(self.experiment)
         self.saved: Path | None = None
+        self.threads: dict[str, int] = {}
         self._algorithm: Any = None
         self._interrupted = False
         self._open = ExitStack()
@@ -142,6 +144,8 @@ class Trainer:
             self._algorithm = self._build()
         with self._watched():
             notes = checkpoint.restore(path, self)
+        self.threads.update(header.get("threads") or {})  # with other numbers the last bits differ
+        threads.use(self.threads["acting"])
         self.collector = self._collector()
         self.collector.load_state(header["collector"])
         self.metrics = dict(header["metrics"])
@@ -246,12 +250,14 @@ class Trainer:
 
     def _build(self) -> Any:
         from rayfish.algorithm.build import build_algorithm
-        from rayfish.algorithm.workers import follow_learners
+        from rayfish.algorithm.workers import follow_learners, share_threads, thread_counts
 
-        use_fitting_threads(self.info)
+        threads.use(1)  # initial weights may depend on it
         with self._watched():
             algorithm = build_algorithm(self.config.copy(copy_frozen=False))
             follow_learners(algorithm, self._setup_worker, Patience.of(self.experiment))
+        self.threads = thread_counts(algorithm, self.info)
+        share_threads(algorithm, self.threads)
         self.losses.rebuilt(algorithm)
         return algorithm
 
