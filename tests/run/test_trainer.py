@@ -138,3 +138,52 @@ def test_environments_in_processes_of_a_dotted_name_train_on_rllibs_runner(workd
         assert (metrics["rollout/length_mean"], metrics["rollout/return_mean"]) == (10, 10 * runners)
         kinds = trainer.foreach_runner(lambda runner: runner.env and type(runner.env.unwrapped).__name__)
     assert kinds[-1] == "ProcessVector"  # not forked from a process in which Ray's threads run
+
+
+ASSETS = """
+import json
+import gymnasium as gym
+import numpy as np
+
+class Mapped(gym.Env):
+    observation_space = gym.spaces.Box(0, 1, (2,), np.float32)
+    action_space = gym.spaces.Discrete(2)
+
+    def __init__(self, map_file, split):
+        with open(map_file) as file:
+            self.size = json.load(file)["size"]
+        assert split == "maps"  # a word, though a folder is called so
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.t = 0
+        return np.zeros(2, np.float32), {"resets": 1}
+
+    def step(self, action):
+        self.t += 1
+        over = self.t == self.size
+        last = {"is_success": np.True_, "left": 7, "note": "none", "metrics": {"left": 3.0}}
+        return np.full(2, 0.5, np.float32), 1.0, over, False, last if over else {"t": 1}
+"""
+
+
+@pytest.mark.parametrize("runner", ["batched", "rllib"])
+def test_numbers_of_the_last_info_are_metrics_and_files_are_found_from_another_folder(
+    workdir, monkeypatch, runner
+):
+    (workdir / "maps").mkdir()
+    (workdir / "maps" / "one.json").write_text('{"size": 10}')
+    (workdir / f"mapped_{runner}.py").write_text(ASSETS)
+    config = ("+environment.env_config.map_file=maps/one.json", "+environment.env_config.split=maps")
+    words = (f"environment.env=mapped_{runner}.py:Mapped", *config, f"rollouts.runner={runner}")
+    with rayfish.Trainer("cartpole", *SMALL, *words) as trainer:
+        metrics = trainer.step()
+        checkpoint = trainer.save().resolve()
+    own = {name: value for name, value in metrics.items() if name.startswith("env/")}
+    assert own == {"env/is_success": 1.0, "env/left": 3.0}
+    (workdir / "elsewhere").mkdir()
+    monkeypatch.chdir(workdir / "elsewhere")
+    assert rayfish.evaluate(checkpoint, episodes=2).return_mean == 10
+    (workdir / "maps" / "one.json").unlink()
+    with pytest.raises(rayfish.RayfishError, match=r"there is no maps/one.json in .*elsewhere, "):
+        rayfish.evaluate(checkpoint, episodes=2)

@@ -18,20 +18,20 @@ from ray.rllib.utils.debug import update_global_seed_if_necessary
 from rayfish.algorithm.normalise import NormalizeObservations, normaliser_in, normaliser_of
 from rayfish.envs import pulse
 from rayfish.envs.rewards import true_returns
+from rayfish.envs.vector import figures
 from rayfish.experiment.old import modules
 
 modules.install()  # the next thing a worker unpickles may be the user's, and import old names
 
 REPORT = "rayfish"
 _CONNECTORS = ("env_to_module_connector", "module_to_env_connector")
-ENV_METRICS_KEY = "metrics"
 
 
 class EpisodeReport(RLlibCallback):
     """Logs return, length, returns per policy and the env's own figures of every episode.
 
-    An environment reports figures of its own by a dict of numbers under `info["metrics"]` in the
-    last step of an episode; they appear as `env/<name>`.
+    An environment reports figures of its own by numbers in the info of an episode's last step, and by
+    a dict of them under `info["metrics"]`; they appear as `env/<name>`.
     """
 
     def on_evaluate_start(self, *, algorithm: Any, **kwargs: Any) -> None:
@@ -158,6 +158,4 @@ def _last_infos(episode: Any) -> list[Any]:
 
 def _env_metrics(episode: Any) -> Iterator[tuple[str, float]]:
     for info in _last_infos(episode):
-        reported = info.get(ENV_METRICS_KEY) if isinstance(info, dict) else None
-        if isinstance(reported, dict):
-            yield from ((str(k), float(v)) for k, v in reported.items() if np.isscalar(v) or np.ndim(v) == 0)
+        yield from figures(info)

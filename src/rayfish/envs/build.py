@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import traceback
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import gymnasium as gym
@@ -76,7 +77,7 @@ def make(spec: EnvSpec, config: Mapping[str, Any] | None = None, *, render_mode:
         raise
     except Exception as error:
         given = f" with env_config {dict(config)!r}" if config else ""
-        raise _failed(f"making {spec.name!r}{given}", error) from error
+        raise _failed(f"making {spec.name!r}{given}", error, spec.paths) from error
     env = _accepted(old_api.modernised(env, known=spec.old_api), spec.name)
     env = limit_steps(preprocessed(env, spec.atari, spec.name), spec.horizon)
     return observing_last(env, action=spec.last_action, reward=spec.last_reward)
@@ -336,10 +337,15 @@ def _made_parallel(env: Any, name: str) -> Any:
     return aec_to_parallel(env)
 
 
-def _failed(doing: str, error: Exception) -> EnvironmentFault:
+def _failed(doing: str, error: Exception, paths: Sequence[str] = ()) -> EnvironmentFault:
     last = user_frame(error) or traceback.extract_tb(error.__traceback__)[-1]
     text = f"{type(error).__name__}: {error}".rstrip(": ")
-    return EnvironmentFault(
-        f"{doing} failed at {last.filename}:{last.lineno}: {text}",
-        "mend that line, or the env_config it was given; --debug shows the whole traceback",
-    )
+    hint = "mend that line, or the env_config it was given; --debug shows the whole traceback"
+    if (
+        isinstance(error, FileNotFoundError)
+        and error.filename
+        and not Path(str(error.filename)).is_absolute()
+    ):
+        places = ", ".join(dict.fromkeys([str(Path.cwd()), *paths]))
+        hint = f"there is no {error.filename} in {places}: give its place in environment.env_config"
+    return EnvironmentFault(f"{doing} failed at {last.filename}:{last.lineno}: {text}", hint)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import cloudpickle
@@ -132,7 +134,31 @@ def env_config_of(experiment: Experiment, *, evaluation: bool = False) -> dict[s
     config = copy.deepcopy(dict(experiment.section("environment").get("env_config") or {}))
     if evaluation:
         config = _merged(config, _evaluation_config(experiment).get("env_config") or {})
-    return config
+    return _located(config, experiment.paths)
+
+
+_NAMES_A_PLACE = re.compile(r"(path|dir|directory|file|folder|root|assets)$", re.IGNORECASE)
+
+
+def _located(value: Any, folders: Sequence[str | Path], key: str = "") -> Any:
+    """Relative paths of files that are not here, but in a folder of the experiment, made absolute.
+
+    So a run is evaluated from any folder. A bare word may be no path at all: it is one only where its key
+    says so (`map_dir`).
+    """
+    if isinstance(value, Mapping):
+        return {name: _located(part, folders, str(name)) for name, part in value.items()}
+    if isinstance(value, list):
+        return [_located(part, folders, key) for part in value]
+    if not isinstance(value, str) or not ("/" in value or Path(value).suffix or _NAMES_A_PLACE.search(key)):
+        return value
+    try:
+        if not value.strip() or Path(value).is_absolute() or Path(value).expanduser().exists():
+            return value
+        places = (Path(folder) / value for folder in folders)
+        return next((str(place) for place in places if place.exists()), value)
+    except (OSError, ValueError):  # too long for a path, or with signs that none has
+        return value
 
 
 def _evaluation_config(experiment: Experiment) -> dict[str, Any]:

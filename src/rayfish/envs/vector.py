@@ -8,8 +8,9 @@ lengths are counted here, for every finished episode exactly once.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Any
 
 import gymnasium as gym
@@ -26,7 +27,33 @@ METRICS = "metrics"
 FINAL_OBS = ("final_obs", "final_observation")
 """Keys of a vector's infos with the last observations of ended episodes: today's, and Gymnasium 0.x's."""
 
+MOST_FIGURES = 32
+"""Numbers of an episode's last info that are taken up beside `metrics`."""
+
+_NOT_FIGURES = frozenset({TRUE_RETURN, "TimeLimit.truncated"})
+
 Tree = Any
+
+
+def figures(info: Any) -> Iterator[tuple[str, float]]:
+    """The numbers in an episode's last info: those under `metrics`, then those beside it (`is_success`)."""
+    if not isinstance(info, Mapping):
+        return
+    reported = info.get(METRICS)
+    chosen = dict(reported) if isinstance(reported, Mapping) else {}
+    yield from ((str(name), float(value)) for name, value in chosen.items() if _is_number(value))
+    beside = (
+        (name, float(value))
+        for name, value in info.items()
+        if isinstance(name, str) and name not in chosen and name not in _NOT_FIGURES and _is_number(value)
+    )
+    yield from islice(beside, MOST_FIGURES)
+
+
+def _is_number(value: Any) -> bool:
+    if isinstance(value, np.ndarray):
+        return value.ndim == 0 and value.dtype.kind in "biuf"
+    return isinstance(value, bool | int | float | np.bool_ | np.integer | np.floating)
 
 
 @dataclass
@@ -83,11 +110,9 @@ class Finished:
                     mine.setdefault(name, []).append(values[place])
 
     def report(self, info: Mapping[str, Any]) -> None:
-        """Take up what an episode's last info says under `metrics`."""
-        figures = info.get(METRICS)
-        for name, value in figures.items() if isinstance(figures, Mapping) else ():
-            if np.ndim(value) == 0:
-                self.env.setdefault(str(name), []).append(float(value))
+        """Take up the figures of an episode's last info."""
+        for name, value in figures(info):
+            self.env.setdefault(name, []).append(value)
 
 
 class Vector:
@@ -210,7 +235,7 @@ class GymVector(Vector):
             self.finished.earned.append(float(self._returns[index]))
             self.finished.lengths.append(int(self._lengths[index]))
             self.finished.slots.append(index)
-            if METRICS in info:
+            if info:
                 self.finished.report(info)
         self._returns[ended], self._lengths[ended] = 0.0, 0
 
@@ -262,6 +287,6 @@ def _of_one(infos: Any, index: int) -> dict[str, Any]:
             continue
         if isinstance(value, Mapping):
             found[key] = _of_one(value, index)
-        elif f"_{key}" not in infos or infos[f"_{key}"][index]:
+        elif hasattr(value, "__getitem__") and (f"_{key}" not in infos or infos[f"_{key}"][index]):
             found[key] = value[index]
     return found

@@ -18,6 +18,9 @@ from rayfish.metrics.timing import TimeShares, is_fresh_evaluation
 WINDOW = 100
 """Finished episodes in the moving window of `rollout/return_mean` and its companions."""
 
+MOST_SERIES = 200
+"""Windows over episodes that a run keeps at most."""
+
 EPISODE_KEY = "rayfish"
 """Where Rayfish's callback puts per-episode data inside `env_runners`: returns, lengths, ..."""
 
@@ -192,6 +195,8 @@ class Collector:
         reported = ((finished and runners.get(EPISODE_KEY)) or {}).get("env") or {}
         for key, value in _leaves(reported):
             name = names.env(key)
+            if name not in self._windows and len(self._windows) >= MOST_SERIES:
+                continue  # an environment that names its numbers after what it sees has ever new ones
             mean = self._window_mean(name, _series(value))
             if mean is not None:
                 line[name] = mean

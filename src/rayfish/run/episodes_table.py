@@ -13,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from rayfish.envs.vector import figures
 from rayfish.files import atomic_write
 from rayfish.metrics import names
 from rayfish.metrics.stats import bootstrap_ci
@@ -83,11 +84,9 @@ def _spread(numbers: list[float]) -> dict[str, float]:
 
 
 def _reported(played: Played) -> dict[str, float]:
-    """What the environment put under `info["metrics"]` at the end; several agents' figures as their mean."""
+    """The figures in the last info of the environment; those of several agents as their mean."""
     found: dict[str, list[float]] = {}
     for info in played.infos.values():
-        reported = info.get("metrics") if isinstance(info, dict) else None
-        for name, value in reported.items() if isinstance(reported, dict) else ():
-            if np.ndim(value) == 0 and np.asarray(value).dtype.kind in "biuf":
-                found.setdefault(str(name), []).append(float(value))
+        for name, value in figures(info):
+            found.setdefault(name, []).append(value)
     return {name: fmean(values) for name, values in found.items()}
