@@ -39,8 +39,7 @@ class Task:
     :param steps: env steps of a run: enough for both paths to be past the steep part of the curve
     :param random: mean return of a random policy
     :param solved: mean return that counts as solved (Gymnasium's threshold, or the preset's goal)
-    :param words: further overrides of both paths
-    :param rllib_words: further overrides of RLlib's runner
+    :param words: further overrides
     """
 
     experiment: str
@@ -48,7 +47,6 @@ class Task:
     random: float
     solved: float
     words: tuple[str, ...] = ()
-    rllib_words: tuple[str, ...] = ()
 
     @property
     def allowed(self) -> float:
@@ -59,11 +57,10 @@ class Task:
 TASKS = {
     "cartpole": Task("cartpole", 400_000, 22, 475),
     "acrobot": Task("acrobot", 150_000, -500, -100),
-    # With an LSTM RLlib counts minibatches in sequences (of up to 20 steps here), the batched path in steps.
-    "repeat-lstm": Task("repeat-lstm", 40_000, 0, 100, rllib_words=("training.minibatch_size=13",)),
+    "repeat-lstm": Task("repeat-lstm", 40_000, 0, 100),
     "acrobot-dqn": Task("acrobot-dqn", 40_000, -500, -100),
     "pendulum-sac": Task(
-        "pendulum", 15_000, -1230, -200, words=("reporting.metrics_num_episodes_for_smoothing=20",)
+        "pendulum", 22_000, -1230, -200, words=("reporting.metrics_num_episodes_for_smoothing=20",)
     ),
 }
 PATHS = {"batched": "batched", "rllib": "RLlib's runner"}
@@ -115,7 +112,6 @@ def run(task: str, path: str, seed: int, steps: int) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as folder:
         command = [str(Path(sys.executable).parent / "rayfish"), "train", TASKS[task].experiment]
         command += ["--config-dir", str(ROOT / "conf"), *TASKS[task].words]
-        command += TASKS[task].rllib_words if path == "rllib" else ()
         command += [f"rollouts.runner={path}", f"debugging.seed={seed}", f"runtime.local_dir={folder}/runs"]
         command += ["stop_conditions.episode_reward_mean=null", f"stop_conditions.timesteps_total={steps}"]
         done = subprocess.run(
