@@ -139,7 +139,7 @@ def test_fading_moments_end_as_zeros_and_move_no_weight():
     before = weights(batched)
     for _ in range(200):
         loop.update(batch, settings)
-    average, _, count = loop.optimiser._moments
+    average, _, count = loop.optimiser.moments
     smallest = torch.finfo(torch.float32).tiny
     assert int(count) == 801
     assert not bool(((average != 0) & (average.abs() < smallest)).any())

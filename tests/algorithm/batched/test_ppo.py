@@ -172,7 +172,7 @@ def test_an_update_is_adam_by_autograd(space):
         loop = ppo.PPO(net, space, torch.optim.Adam(net.parameters(), lr=0.01))
         if not written_out:
             loop.passes = ppo.Differentiated(net)
-            loop.optimiser._is_adam = False  # torch's own step
+            loop.optimiser.is_adam = False  # torch's own step
         torch.manual_seed(1)
         obs = torch.randn(64, 4)
         actions, logp = loop.dist.sample(net.policy(obs)[0].detach())

@@ -15,10 +15,13 @@ class Replayed:
 
     Every call is one execution, recorded or not: the first ones run as they are. What the function
     gives is overwritten by the next call.
+
+    :param after: calls that run as they are before one is recorded
     """
 
-    def __init__(self, function: Callable[[], Any], device: torch.device) -> None:
+    def __init__(self, function: Callable[[], Any], device: torch.device, after: int = 0) -> None:
         self._function = function
+        self._after = after
         self._on_gpu = device.type == "cuda"
         self._calls = 0
         self._graph: Any = None
@@ -29,7 +32,7 @@ class Replayed:
         if not self._on_gpu:
             return self._function()
         self._calls += 1
-        if self._calls <= _BEFORE_RECORDING:
+        if self._calls <= max(_BEFORE_RECORDING, self._after):
             return self._beside()
         if self._graph is None:
             self._graph = torch.cuda.CUDAGraph()

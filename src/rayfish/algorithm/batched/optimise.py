@@ -28,11 +28,13 @@ class FlatOptimiser:
         ):
             p.data, p.grad = view, slope
         self.gradients = {id(p): p.grad for p in self.parameters}
-        self._moments: tuple[Tensor, Tensor, Tensor] | None = None
+        self.moments: tuple[Tensor, Tensor, Tensor] | None = None
+        """Adam's moments and its count of steps; a new tuple wherever their memory is another."""
         self._first: Tensor | None = None
-        self._rate: Tensor | None = None
+        group = optimizer.param_groups[0]
         plain = type(optimizer) is torch.optim.Adam and len(optimizer.param_groups) == 1
-        self._is_adam = plain and not optimizer.param_groups[0]["amsgrad"]
+        # AdamW and AMSGrad take their own steps.
+        self.is_adam = plain and not group["amsgrad"] and not group.get("decoupled_weight_decay")
 
     def attach(self) -> None:
         """Before a series of steps: take over a state that was loaded into the optimizer since."""
@@ -40,10 +42,10 @@ class FlatOptimiser:
             if p.grad is not self.gradients[id(p)]:
                 p.grad = self.gradients[id(p)]
         state = self.optimizer.state
-        if not self._is_adam:
+        if not self.is_adam:
             return
         first = state.get(self.parameters[0])
-        if self._moments is not None and first and first.get("exp_avg") is self._first:
+        if self.moments is not None and first and first.get("exp_avg") is self._first:
             return
         moments = {}
         for name in ("exp_avg", "exp_avg_sq"):
@@ -58,17 +60,24 @@ class FlatOptimiser:
         for p, average, square in zip(self.parameters, *views, strict=True):
             state[p] = {"step": step, "exp_avg": average, "exp_avg_sq": square}
         self._first = state[self.parameters[0]]["exp_avg"]
-        self._moments = moments["exp_avg"], moments["exp_avg_sq"], step
+        self.moments = moments["exp_avg"], moments["exp_avg_sq"], step
 
-    def step(self) -> None:
-        """One step along `gradient`, which must be filled."""
-        if not self._is_adam or self._moments is None:
+    @property
+    def rate(self) -> float:
+        """The learning rate now."""
+        return float(self.optimizer.param_groups[0]["lr"])
+
+    def step(self, rate: Tensor | None = None) -> None:
+        """One step along `gradient`, which must be filled.
+
+        :param rate: the learning rate as a tensor, for a graph that is recorded; Adam's alone
+        """
+        if not self.is_adam or self.moments is None:
             self.optimizer.step()
             return
         group = self.optimizer.param_groups[0]
-        average, square, count = self._moments
+        average, square, count = self.moments
         count.add_(1)
-        rate = self._rate if self._rate is not None else group["lr"]
         torch._fused_adam_(
             [self.weights],
             [self.gradient],
@@ -76,7 +85,7 @@ class FlatOptimiser:
             [square],
             [],
             [count],
-            lr=rate,
+            lr=group["lr"] if rate is None else rate,
             beta1=group["betas"][0],
             beta2=group["betas"][1],
             weight_decay=group["weight_decay"],
@@ -86,16 +95,6 @@ class FlatOptimiser:
             grad_scale=None,
             found_inf=None,
         )
-
-    def use_tensor_rate(self) -> int:
-        """Keep the learning rate in a tensor, as a recorded graph needs it; call it before a series of steps.
-
-        Gives a number that changes when the memory of Adam's moments does.
-        """
-        if self._rate is None:
-            self._rate = torch.zeros((), device=self.weights.device)
-        self._rate.fill_(self.optimizer.param_groups[0]["lr"])
-        return id(self._moments)
 
     def clip(self, limit: float | None, by: str) -> None:
         """Clip the gradient as RLlib's `grad_clip` and `grad_clip_by` say."""

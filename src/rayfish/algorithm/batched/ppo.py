@@ -230,7 +230,6 @@ class PPO:
         self.optimiser = FlatOptimiser(optimizer, list(net.parameters()))
         self._average = average
         self._epoch: Epoch | None = None
-        self._rows_before = 0
 
     def update(
         self, rollouts: Sequence[Rollout], settings: Settings, tick: Callable[[], None] = lambda: None
@@ -241,8 +240,7 @@ class PPO:
         """
         batch = self.batch(rollouts, settings)
         self.optimiser.attach()
-        same, self._rows_before = len(batch) == self._rows_before, len(batch)
-        if same and batch.advantages.is_cuda and self.plain is not None and self._average is None:
+        if batch.advantages.is_cuda and self.records(rollouts):
             return self._recorded(batch, settings)
         parts: Callable[[], dict[str, Tensor]] | None = None
         for minibatch in minibatches(batch, settings):
@@ -251,26 +249,41 @@ class PPO:
         assert parts is not None
         return parts()
 
+    def records(self, rollouts: Sequence[Rollout]) -> bool:
+        """Whether the epochs over rollouts may be recorded as a CUDA graph.
+
+        Shapes must stay the same (every entry is a step) and so must all that Python decides: one learner, a
+        fused network, and Adam, whose learning rate is a tensor in the graph. Other optimizers read theirs as
+        a plain number, which a graph would keep for ever.
+        """
+        constant = all(rollout.valid is None for rollout in rollouts)
+        return constant and self.plain is not None and self._average is None and self.optimiser.is_adam
+
     def _recorded(self, batch: Batch, settings: Settings) -> dict[str, Tensor]:
         """The epochs on a GPU, each one recorded graph over the same memory.
 
         Numbers that change from update to update (coefficients, learning rate) are tensors in it.
         """
         count, size = epoch_shape(batch, settings)
-        moments = self.optimiser.use_tensor_rate()
-        key = (len(batch), size, moments, replace(settings, entropy_coeff=0.0, kl_coeff=None))
-        if self._epoch is None or self._epoch.key != key:
+        key = (len(batch), size, replace(settings, entropy_coeff=0.0, kl_coeff=None))
+        moments = self.optimiser.moments
+        if self._epoch is None or self._epoch.key != key or self._epoch.moments is not moments:
             self._epoch = Epoch(self, key, batch, settings, (count, size))
         parts: dict[str, Tensor] = {}
-        self._epoch.set(settings)
+        self._epoch.set(settings, self.optimiser.rate)
         for _ in range(settings.num_epochs):
-            order = _order(len(batch), count * size, settings, batch.advantages.device)
-            self._epoch.fill(batch, order)
+            shuffled = settings if count > 1 else replace(settings, shuffle=False)  # as `minibatches` does
+            self._epoch.fill(batch, _order(len(batch), count * size, shuffled, batch.advantages.device))
             parts = self._epoch.run()
         return parts
 
-    def step(self, minibatch: Batch, settings: Settings) -> Callable[[], dict[str, Tensor]]:
-        """One step of the optimizer; gives a function for the loss and its parts."""
+    def step(
+        self, minibatch: Batch, settings: Settings, rate: Tensor | None = None
+    ) -> Callable[[], dict[str, Tensor]]:
+        """One step of the optimizer; gives a function for the loss and its parts.
+
+        :param rate: the learning rate as a tensor, while a graph is recorded; None for the optimizer's own
+        """
         with torch.set_grad_enabled(self.passes.by_autograd):
             numbers, values = self.passes.forward(minibatch)
         with torch.no_grad():
@@ -279,7 +292,7 @@ class PPO:
         if self._average is not None:
             self._average(self.optimiser.gradient)
         self.optimiser.clip(settings.grad_clip, settings.grad_clip_by)
-        self.optimiser.step()
+        self.optimiser.step(rate)
         return parts
 
     @torch.no_grad()
@@ -376,7 +389,7 @@ class Epoch:
     """One epoch over fixed memory, recorded as a CUDA graph."""
 
     def __init__(self, loop: PPO, key: Any, batch: Batch, settings: Settings, shape: tuple[int, int]) -> None:
-        self.key = key
+        self.key, self.moments = key, loop.optimiser.moments
         self._count, self._size = shape
         rows = torch.zeros(self._count * self._size, dtype=torch.int64, device=batch.advantages.device)
         self._batch = batch.rows(rows)
@@ -384,11 +397,14 @@ class Epoch:
         self._settings = replace(
             settings, entropy_coeff=zero, kl_coeff=None if settings.kl_coeff is None else zero.clone()
         )
+        self._rate = zero.clone()
         self._loop = loop
-        self.run = Replayed(self._run, batch.advantages.device)
+        # The first update runs as it is: only a batch of the same shape again is worth a recording.
+        self.run = Replayed(self._run, batch.advantages.device, after=settings.num_epochs)
 
-    def set(self, settings: Settings) -> None:
-        """Today's coefficients."""
+    def set(self, settings: Settings, rate: float) -> None:
+        """The coefficients and the learning rate of this update."""
+        self._rate.fill_(rate)
         for name in ("entropy_coeff", "kl_coeff"):
             value = getattr(settings, name)
             if value is not None:
@@ -406,7 +422,7 @@ class Epoch:
         parts = None
         for index in range(self._count):
             rows = slice(index * self._size, (index + 1) * self._size)
-            parts = self._loop.step(self._batch.rows(rows), self._settings)
+            parts = self._loop.step(self._batch.rows(rows), self._settings, self._rate)
         assert parts is not None
         with torch.no_grad():
             return parts()

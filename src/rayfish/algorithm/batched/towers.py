@@ -64,14 +64,14 @@ class TidyOptimiser(FlatOptimiser):
         """Before a series of steps: take over a state that was loaded into the optimizer since."""
         super().attach()
         # Adam's own count, so that a resumed run cuts off at the same steps.
-        self._count = 0 if self._moments is None else int(self._moments[2])
+        self._count = 0 if self.moments is None else int(self.moments[2])
 
-    def step(self) -> None:
+    def step(self, rate: Tensor | None = None) -> None:
         """One step along `gradient`."""
-        super().step()
+        super().step(rate)
         self._count += 1
-        if self._moments is not None and self._count % self._every == 0:
-            for moment in self._moments[:2]:
+        if self.moments is not None and self._count % self._every == 0:
+            for moment in self.moments[:2]:
                 moment.masked_fill_(moment.abs() < self._tiny, 0.0)
 
 
