@@ -28,6 +28,7 @@ from rayfish.algorithm.contradictions import ASYNCHRONOUS, BUFFERS
 from rayfish.algorithm.keys import CHOICES
 from rayfish.algorithm.module import module_spec
 from rayfish.algorithm.normalise import NormalizeObservations
+from rayfish.algorithm.old_callbacks import adapted
 from rayfish.algorithm.old_data import converted, old_files
 from rayfish.algorithm.optimizer import set_optimizer
 from rayfish.algorithm.recorded import RecordedData
@@ -368,7 +369,8 @@ def _iterations(config: AlgorithmConfig, experiment: Experiment, name: str) -> N
 
 def _callbacks(config: AlgorithmConfig, experiment: Experiment) -> None:
     named = experiment.get("callbacks.callbacks_class") or []
-    classes = [load_object(path, experiment.paths) for path in ([named] if isinstance(named, str) else named)]
+    paths = [named] if isinstance(named, str) else named
+    classes = [adapted(load_object(path, experiment.paths)) for path in paths]
     curriculum = experiment.get("environment.env_task_fn")
     tasks = [partial(TaskSetter, str(curriculum), experiment.paths)] if curriculum else []
     config.callbacks(callbacks_class=[EpisodeReport, *tasks, *classes])

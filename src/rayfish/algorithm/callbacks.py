@@ -56,6 +56,10 @@ class EpisodeReport(RLlibCallback):
             # RLlib's own broadcast waits for nothing, and drops a state while another is on its way.
             evaluators.foreach_env_runner("set_state", kwargs={"state": state}, local_env_runner=False)
 
+    def on_train_result(self, *, algorithm: Any, result: dict[str, Any], **kwargs: Any) -> None:
+        """Called before the user's callbacks: what they add to the result is told from what was there."""
+        algorithm.rayfish_result_keys = frozenset(result)
+
     def on_sample_end(self, **kwargs: Any) -> None:
         """A rollout is complete: environments that were made anew in it did not do so for ever."""
         pulse.rollout_done()

@@ -107,8 +107,14 @@ class Collector:
         """Iterations so far, earlier sessions included."""
         return self._iteration
 
-    def update(self, result: Mapping[str, Any], now: float) -> dict[str, float]:
-        """Take in one result of `Algorithm.train()`; `now` is any clock in seconds that only grows."""
+    def update(
+        self, result: Mapping[str, Any], now: float, own: Mapping[str, Any] | None = None
+    ) -> dict[str, float]:
+        """Take in one result of `Algorithm.train()`.
+
+        :param now: any clock in seconds that only grows
+        :param own: what callbacks added to the result in `on_train_result`
+        """
         took = _number(result.get("time_this_iter_s")) or 0.0
         self._total_s += took if self._last_time is None else max(0.0, now - self._last_time)
         self._last_time = now
@@ -134,6 +140,7 @@ class Collector:
             line |= evaluation_metrics(evaluation, self._iteration)
         line |= _learners(result.get("learners") or {})
         line |= self._env(runners)
+        line |= {names.env(key): value for key, value in _flat(own or {})}
         line[names.TIME_TOTAL] = self._total_s
         line[names.TIME_ITERATION] = took
         line |= shares

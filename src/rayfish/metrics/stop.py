@@ -80,7 +80,8 @@ def _problem(key: str, name: str, limit: Any) -> Problem | None:
             f"no metric is called {key!r}, so this condition would never stop the run",
             f"did you mean {' or '.join(close)}?"
             if close
-            else f"use a metric, such as {names.RETURN_MEAN}, {names.ENV_STEPS}, {names.TIME_TOTAL}",
+            else f"use a metric, such as {names.RETURN_MEAN}, {names.ENV_STEPS}, {names.TIME_TOTAL}, or "
+            f"{names.env(key)} for a number that a callback or the environment reports",
         )
     if limit is None:
         return None

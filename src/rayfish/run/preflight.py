@@ -25,8 +25,9 @@ from rayfish.errors import CodeError, ConfigError, MissingExtra, Problem, Rayfis
 from rayfish.experiment import Experiment
 from rayfish.experiment.files import SHIPPED
 from rayfish.experiment.imports import require_place
+from rayfish.experiment.old.callbacks import require_adaptable
 from rayfish.experiment.sections import OFFLINE, PER_POLICY
-from rayfish.experiment.source import methods, require_class
+from rayfish.experiment.source import methods
 from rayfish.metrics import names
 from rayfish.metrics.stop import StopConditions
 from rayfish.models import check as models
@@ -37,11 +38,9 @@ from rayfish.run.directory import DEFAULT_ROOT, find_checkpoint
 from rayfish.run.engine import RayOptions
 from rayfish.run.policy_files import read_descriptions
 
-CALLBACK = "ray.rllib.callbacks.callbacks.RLlibCallback"
 MOMENTS = (
     "on_algorithm_init",
     "on_checkpoint_loaded",
-    "on_create_policy",
     "on_env_runners_recreated",
     "on_environment_created",
     "on_episode_created",
@@ -52,13 +51,9 @@ MOMENTS = (
     "on_evaluate_offline_end",
     "on_evaluate_offline_start",
     "on_evaluate_start",
-    "on_learn_on_batch",
     "on_offline_eval_runners_recreated",
-    "on_postprocess_trajectory",
     "on_sample_end",
-    "on_sub_environment_created",
     "on_train_result",
-    "on_workers_recreated",
 )
 """The methods of a callback that RLlib calls."""
 
@@ -246,7 +241,7 @@ def _require_callback(path: str, experiment: Experiment) -> None:
 
     :raises CodeError: it is none
     """
-    written = require_class(path, experiment.paths, CALLBACK)
+    written = require_adaptable(path, experiment.paths)
     for name in methods(written) if written is not None else ():
         close = did_you_mean(name, MOMENTS, most=1)
         if name.startswith("on_") and name not in MOMENTS and close:

@@ -110,7 +110,9 @@ class Trainer:
         """One training iteration; gives the flat metrics (RLlib's own result is in `.result`)."""
         with self._watched(), self.losses.of_learners(self), self.watch.expecting_progress():
             self.result = self.algorithm.train()
-            self.metrics = self.collector.update(self.result, time.monotonic())
+            there = getattr(self.algorithm, "rayfish_result_keys", frozenset(self.result))
+            own = {key: value for key, value in self.result.items() if key not in there}
+            self.metrics = self.collector.update(self.result, time.monotonic(), own)
             require_finite(self)
             self.losses.after(self)
         return self.metrics

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
+from rayfish.errors import CodeError
 from rayfish.experiment.old import nested
+from rayfish.experiment.old.callbacks import OldHook, require_adaptable
 from rayfish.experiment.old.env_names import closest_env, todays_env
 from rayfish.experiment.old.outcome import Context, Outcome, Rule, became, ignored, refused
 from rayfish.experiment.old.training import whole
@@ -50,13 +53,24 @@ def _framework(value: Any, _: Context) -> list[Outcome]:
     return [became("framework.framework", "torch", why, changed=True)]
 
 
+def _callback_class(path: str) -> Outcome:
+    """A class whose text is here may have hooks that mean nothing today; any other is checked later."""
+    try:
+        require_adaptable(path, (Path.cwd(),))
+    except OldHook as error:
+        return refused(f"{error.what}: {error.hint}")
+    except CodeError:
+        pass
+    return became("callbacks.callbacks_class", path)
+
+
 def _callbacks(value: Any, _: Context) -> list[Outcome]:
     if not value:
         return [ignored("none given")]
     if isinstance(value, str) and "DefaultCallbacks" in value:
         return [ignored("RLlib's own callbacks do nothing")]
     if isinstance(value, str | list):
-        return [became("callbacks.callbacks_class", value)]
+        return [_callback_class(value)]
     return [
         refused("callbacks are a class today: name one that inherits from RLlibCallback (my_file.py:Name)")
     ]

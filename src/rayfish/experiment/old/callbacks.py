@@ -1,0 +1,61 @@
+"""Callbacks written for RLlib before its new API stack: which are adapted, and which have no meaning today.
+
+`rayfish.algorithm.old_callbacks` adapts those that look at episodes; here is what can be told from a class's
+text alone, for `config check` and `config migrate`.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Sequence
+from pathlib import Path
+
+from rayfish.errors import CodeError
+from rayfish.experiment.source import require_class
+
+CALLBACK = "ray.rllib.callbacks.callbacks.RLlibCallback"
+
+OLD_ARGUMENTS = ("worker", "base_env", "policies", "trainer")
+"""Arguments of hooks that RLlib no longer passes."""
+
+_NEVER_CALLED = {
+    "on_postprocess_trajectory": "a connector sees what is learnt from: learners.learner_connector",
+    "on_learn_on_batch": "a connector sees what is learnt from: learners.learner_connector",
+    "on_create_policy": "write on_algorithm_init(self, *, algorithm, **kwargs)",
+    "on_sub_environment_created": "write on_environment_created(self, *, env_runner, env, env_context, "
+    "**kwargs)",
+    "on_workers_recreated": "write on_env_runners_recreated(self, *, algorithm, env_runner_group, "
+    "env_runner_indices, is_evaluation, **kwargs)",
+    "on_trainer_init": "write on_algorithm_init(self, *, algorithm, **kwargs)",
+}
+_OTHER_MEANING = {
+    "on_sample_end": (
+        "samples",
+        "samples are episodes: write on_sample_end(self, *, env_runner, metrics_logger, samples, **kwargs)",
+    )
+}
+
+
+class OldHook(CodeError):
+    """A hook that has no meaning in today's RLlib."""
+
+
+def require_adaptable(path: str, paths: Sequence[str | Path]) -> ast.ClassDef | None:
+    """Checks that an import path names a callback whose hooks RLlib calls, or called with what still exists.
+
+    :raises CodeError: it is none; `OldHook` where a hook has no meaning today
+    """
+    written = require_class(path, paths, CALLBACK)
+    for part in written.body if written is not None else ():
+        if not isinstance(part, ast.FunctionDef):
+            continue
+        arguments = {argument.arg for argument in (*part.args.args, *part.args.kwonlyargs)}
+        used, hint = _OTHER_MEANING.get(part.name, ("", ""))
+        if part.name in _NEVER_CALLED:
+            raise OldHook(
+                f"{path!r} has {part.name} (line {part.lineno}), which today's RLlib never calls",
+                _NEVER_CALLED[part.name],
+            )
+        if used in arguments and "worker" in arguments:
+            raise OldHook(f"{path!r} has {part.name} (line {part.lineno}) of an older RLlib", hint)
+    return written
