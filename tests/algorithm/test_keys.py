@@ -139,6 +139,8 @@ def test_algorithm_that_is_not_there_names_the_closest(name, hint):
          "9000 does not fit into a train batch of 8192"),
         (["training.gamma=1.5"], "training.gamma", "from 0 to 1"),
         (["rollouts.num_envs_per_env_runner=0"], "rollouts.num_envs_per_env_runner", "at least 1"),
+        (["rollouts.rollout_fragment_length=300", "rollouts.batch_mode=complete_episodes"],
+         "rollouts.rollout_fragment_length", "does not add up to a batch"),
         (["rollouts.rollout_fragment_length=300"], "rollouts.rollout_fragment_length",
          "256 environments x 300"),
         (["evaluation.evaluation_interval=1", "evaluation.evaluation_duration=null"],

@@ -136,3 +136,50 @@ def test_a_typo_inside_an_inner_section_is_not_accepted_in_silence(word, meant):
     found = "\n".join(texts(compose(word, name="cartpole-dqn")))
     assert word.partition("=")[0] in found
     assert meant in found
+
+
+BROKEN_MODELS = """
+import torch
+from torch import nn
+from ray.rllib.core.rl_module.torch.torch_rl_module import TorchRLModule
+
+class Plain(nn.Module):
+    def __init__(self, obs_space, num_outputs, **kwargs):
+        super().__init__()
+        self.layer = nn.Linear(obs_space.shape[7], num_outputs)
+
+class Narrow(nn.Module):
+    def __init__(self, obs_space, num_outputs, **kwargs):
+        super().__init__()
+        self.layer = nn.Linear(3, num_outputs)
+
+    def forward(self, obs):
+        return self.layer(obs)
+
+class Module(TorchRLModule):
+    def setup(self):
+        self.layer = nn.Linear(self.observation_space.shape[0], self.model_config["width"])
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("Plain", "tuple index out of range"),
+        ("Narrow", "failed on a batch of two observations"),
+        ("Module", "KeyError: 'width'"),
+    ],
+)
+def test_a_custom_model_that_cannot_be_built_is_found_by_the_check(workdir, name, said):
+    (workdir / f"broken_{name}.py").write_text(BROKEN_MODELS)
+    (problem,) = preflight.check(compose(f"training.model.custom_model=broken_{name}.py:{name}"), TWO_CPUS)
+    assert problem.key == "training.model.custom_model"
+    assert said in problem.what
+
+
+def test_a_batch_of_ppos_size_gets_a_remark_where_every_update_learns_from_it():
+    key = "training.train_batch_size_per_learner"
+    [remark] = preflight.remarks(compose(f"{key}=1500", name="pendulum"))
+    assert f"{key}=1500" in remark and "256 is usual" in remark
+    assert preflight.remarks(compose(f"{key}=512", name="pendulum")) == []
+    assert preflight.remarks(compose(f"{key}=1500")) == []

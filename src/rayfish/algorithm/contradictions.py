@@ -136,8 +136,6 @@ def _fragments(experiment: Experiment, algo: str) -> Iterator[Problem]:
     length, batch = experiment.get(key), _effective(experiment, "training.train_batch_size_per_learner", algo)
     if algo != "PPO" or not _number(length) or not _number(batch) or length < 1:
         return
-    if _effective(experiment, "rollouts.batch_mode", algo) == "complete_episodes":
-        return
     envs = _effective(experiment, "rollouts.num_envs_per_env_runner", algo) or 1
     runners = max(1, _effective(experiment, "rollouts.num_env_runners", algo) or 0)
     learners = max(1, _effective(experiment, "learners.num_learners", algo) or 0)

@@ -70,7 +70,7 @@ class OldCallbacks(RLlibCallback):
         episode = self._seen(given["episode"])
         episode.update(given["episode"], given.get("prev_episode_chunks"), runner)
         envs = OldEnvs(given.get("env"))
-        module = given.get("rl_module")
+        module: Any = given.get("rl_module")
         policies = dict(module.items()) if hasattr(module, "items") else {"default_policy": module}
         worker = OldWorker(runner, envs, policies)
         old = {"worker": worker, "base_env": envs, "policies": policies, "episode": episode}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -94,7 +95,7 @@ def check(
             experiment = replace(experiment, notes=(*experiment.notes, *changes))
     problems, info = preflight.inspect(experiment)
     console = _console()
-    _print_notes(console, experiment)
+    _print_notes(console, experiment, preflight.remarks(experiment))
     if problems:
         _print_problems(console, problems)
         raise typer.Exit(1)
@@ -288,10 +289,10 @@ def _text(value: Any) -> str:
     return json.dumps(value, default=str)
 
 
-def _print_notes(console: Console, experiment: Experiment) -> None:
+def _print_notes(console: Console, experiment: Experiment, more: Sequence[str] = ()) -> None:
     from rich.markup import escape
 
-    for note in experiment.notes:
+    for note in (*experiment.notes, *more):
         console.print(f"[yellow]note:[/] {escape(note)}", soft_wrap=True)
 
 

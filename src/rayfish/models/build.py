@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import gymnasium as gym
+import torch
 from torch import nn
 
-from rayfish.errors import ModelError
-from rayfish.models.custom import CustomNetwork
+from rayfish.errors import ModelError, RayfishError
+from rayfish.experiment.imports import user_frame
+from rayfish.models.custom import CustomNetwork, find_class
 from rayfish.models.networks import FAMILIES, ActorCritic, PolicyNetwork, QNetwork
+from rayfish.models.options import resolve
 
 
 def build_network(
@@ -37,6 +40,40 @@ def build_network(
     if family == "actor_critic":
         return actor_critic(observation_space, action_space, model, critic=critic and algo != "BC")
     return PolicyNetwork(observation_space, action_space, model)
+
+
+def require_buildable(
+    algo: str,
+    observation_space: gym.Space,
+    action_space: gym.Space,
+    section: Mapping[str, Any],
+    paths: Sequence[str],
+) -> None:
+    """Builds the custom model of a model section as training would, and lets it go.
+
+    :raises ModelError: it cannot be built, or fails on a batch of blank observations
+    """
+    model = {**resolve(section), "paths": list(paths)}
+    cls = find_class(str(model["custom_model"]), paths)
+    try:
+        with torch.random.fork_rng(devices=[]):
+            if any(base.__module__.startswith("ray.rllib") for base in cls.__mro__):
+                cls(
+                    observation_space=observation_space,
+                    action_space=action_space,
+                    model_config={**model, **model["custom_model_config"]},
+                )
+            else:
+                build_network(algo, observation_space, action_space, model)
+    except RayfishError:
+        raise
+    except Exception as error:
+        frame = user_frame(error)
+        where = f" at {frame.filename}:{frame.lineno}" if frame else ""
+        raise ModelError(
+            f"custom_model {cls.__name__} could not be built{where}: {type(error).__name__}: {error}",
+            "fix that line; --debug shows the whole traceback",
+        ) from error
 
 
 def actor_critic(

@@ -57,6 +57,9 @@ MOMENTS = (
 )
 """The methods of a callback that RLlib calls."""
 
+REPLAYING = ("DQN", "SAC", "TQC")
+_LARGE_BATCH = 1000
+
 _SETS_ARE_SETTLED = os.environ.get("PYTHONHASHSEED", "random").isdigit()  # as this process began
 
 _MAKE_ENV = {"environment", "environment.env", "environment.env_config", "environment.imports"} | {
@@ -93,6 +96,8 @@ def inspect(
         problems += models.section_problems(model or {}, name, experiment.paths)
     problems += _offline_problems(experiment) + _best_problems(experiment) + _code_problems(experiment)
     problems += _start_problems(experiment, info) + _extra_problems(experiment) + _place_problems(experiment)
+    if info is not None and not problems:
+        problems += _built_problems(experiment, info)
     if info is not None and not problems:
         problems += _runner_problems(experiment, info)
         info = saved(experiment, info)
@@ -144,6 +149,58 @@ def _space_problems(experiment: Experiment, info: envs.EnvInfo) -> list[Problem]
         for problem in models.problems(model, space, info.action_spaces[agent], name, experiment.paths):
             found.setdefault(problem.what, problem)
     return list(found.values()) + (_agent_problems(experiment, info) if info.kind == "multi" else [])
+
+
+def _built_problems(experiment: Experiment, info: envs.EnvInfo) -> list[Problem]:
+    """Custom models that cannot be built on the environment's spaces; only these bring in torch here."""
+    algo, common = str(experiment.get("algo.name")), experiment.get("training.model") or {}
+    policies = experiment.get("multi_agent.policies")
+    sections: dict[str, tuple[Any, dict[str, Any]]] = {"training.model": (info.agents[0], common)}
+    if isinstance(policies, dict) and info.kind == "multi":
+        sections = {
+            f"multi_agent.policies.{policy}.model": (
+                _an_agent_of(policy, experiment, info),
+                {**common, **((settings or {}).get("model") or {})},
+            )
+            for policy, settings in policies.items()
+        }
+    problems = []
+    for key, (agent, section) in sections.items():
+        if not section.get("custom_model") or agent not in info.observation_spaces:
+            continue
+        from rayfish.models.build import require_buildable
+
+        seen, done = info.observation_spaces[agent], info.action_spaces[agent]
+        try:
+            require_buildable(algo, seen, done, section, experiment.paths)
+        except RayfishError as error:
+            problems.append(Problem(f"{key}.custom_model", error.what, error.hint))
+    return problems
+
+
+def _an_agent_of(policy: str, experiment: Experiment, info: envs.EnvInfo) -> Any:
+    """An agent that uses a policy and so has its spaces (any where all are alike); "" if it is unknown."""
+    spaces = {(str(info.observation_spaces[a]), str(info.action_spaces[a])) for a in info.agents}
+    if len(spaces) == 1:
+        return info.agents[0]
+    globs = [glob for glob, used in (experiment.get("multi_agent.mapping") or {}).items() if used == policy]
+    fitting = (agent for agent in info.agents if any(fnmatch.fnmatchcase(str(agent), glob) for glob in globs))
+    return policy if policy in info.agents else next(fitting, "")
+
+
+def remarks(experiment: Experiment) -> list[str]:
+    """What works, but is hardly meant."""
+    key, algo = "training.train_batch_size_per_learner", str(experiment.get("algo.name"))
+    batch = experiment.get(key)
+    if algo not in REPLAYING or not isinstance(batch, int):
+        return []
+    usual = signatures.default_of("training", "train_batch_size_per_learner", algo)
+    if not isinstance(usual, int) or batch < max(_LARGE_BATCH, 4 * usual):
+        return []
+    return [
+        f"{key}={batch}: with {algo} every update learns from that many replayed steps, which is slow; "
+        f"{usual} is usual (PPO collects such a batch once per iteration)"
+    ]
 
 
 def _agent_problems(experiment: Experiment, info: envs.EnvInfo) -> list[Problem]:

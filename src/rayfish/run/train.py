@@ -69,6 +69,7 @@ def train(
         experiment, changes = resources.fit(experiment, options)
         notes += changes
     info = preflight.require(experiment, options)
+    notes += preflight.remarks(experiment)
     notes += filter(None, [*info.notices, preflight.note_on_saving(experiment, info)])
     if directory is None:
         directory = RunDirectory.create(experiment, command=command or sys.argv)

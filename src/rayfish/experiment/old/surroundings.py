@@ -53,15 +53,16 @@ def _framework(value: Any, _: Context) -> list[Outcome]:
     return [became("framework.framework", "torch", why, changed=True)]
 
 
-def _callback_class(path: str) -> Outcome:
+def _callback_class(named: str | list[Any]) -> Outcome:
     """A class whose text is here may have hooks that mean nothing today; any other is checked later."""
-    try:
-        require_adaptable(path, (Path.cwd(),))
-    except OldHook as error:
-        return refused(f"{error.what}: {error.hint}")
-    except CodeError:
-        pass
-    return became("callbacks.callbacks_class", path)
+    for path in [named] if isinstance(named, str) else named:
+        try:
+            require_adaptable(str(path), (Path.cwd(),))
+        except OldHook as error:
+            return refused(f"{error.what}: {error.hint}")
+        except CodeError:
+            continue
+    return became("callbacks.callbacks_class", named)
 
 
 def _callbacks(value: Any, _: Context) -> list[Outcome]:
