@@ -10,8 +10,9 @@ import yaml
 import rayfish
 from rayfish.errors import ConfigError, RayfishError
 from rayfish.experiment import Experiment
+from rayfish.experiment.words import word
 from rayfish.run.directory import RunDirectory
-from rayfish.sweep.experiment import needed, word
+from rayfish.sweep.experiment import needed
 from rayfish.sweep.records import DONE, FAILED
 
 SMALL = (

@@ -43,6 +43,7 @@ from rayfish.experiment.imports import load_object, use_paths
 from rayfish.experiment.mapping import load_mapping
 from rayfish.experiment.old.nested import epsilon_schedule
 from rayfish.experiment.sections import METHODS, OFFLINE
+from rayfish.experiment.words import in_main_script
 
 if TYPE_CHECKING:
     from ray.rllib.algorithms.algorithm import Algorithm
@@ -372,7 +373,8 @@ def _callbacks(config: AlgorithmConfig, experiment: Experiment) -> None:
     paths = [named] if isinstance(named, str) else named
     classes = [adapted(load_object(path, experiment.paths)) for path in paths]
     curriculum = experiment.get("environment.env_task_fn")
-    tasks = [partial(TaskSetter, str(curriculum), experiment.paths)] if curriculum else []
+    own = load_object(curriculum, experiment.paths) if in_main_script(str(curriculum)) else None
+    tasks = [partial(TaskSetter, str(curriculum), experiment.paths, own)] if curriculum else []
     config.callbacks(callbacks_class=[EpisodeReport, *tasks, *classes])
 
 

@@ -32,12 +32,16 @@ class TaskSetter(RLlibCallback):
 
     :param path: the function, by import path
     :param paths: folders where the user's code is looked up
+    :param function: the function itself, where workers cannot import it (it is the main script's)
     """
 
-    def __init__(self, path: str, paths: Sequence[str] = ()) -> None:
+    def __init__(
+        self, path: str, paths: Sequence[str] = (), function: Callable[..., Any] | None = None
+    ) -> None:
         super().__init__()
         self.path = path
         self.paths = tuple(paths)
+        self.function = function
         self.steps = 0
         self.episodes = 0
         self.returns: deque[float] = deque(maxlen=WINDOW)
@@ -131,7 +135,8 @@ def _choose(runner: Any, results: dict[str, Any]) -> str:
     setter = _setter(runner._callbacks)
     try:
         if setter is not None:
-            _ask(load_object(setter.path, setter.paths), runner, setter, results)
+            function = setter.function or load_object(setter.path, setter.paths)
+            _ask(function, runner, setter, results)
     except Exception as error:
         frame = user_frame(error)
         where = f" at {frame.filename}:{frame.lineno}" if frame else ""

@@ -5,7 +5,6 @@ What they asked for is done, or is said in one line; nothing is dropped in silen
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -14,6 +13,7 @@ from typing import Annotated, Any
 import typer
 
 from rayfish.errors import RayfishError
+from rayfish.experiment.words import word
 
 PANEL = "As in old RLlib scripts"
 
@@ -117,7 +117,7 @@ class OldFlags:
         merged.pop("evaluation_config", None)
         for key, name in _KEYS.items():
             if merged.get(key) is not None:
-                self.overrides.append(f"{name}={_word(merged[key])}")
+                self.overrides.append(word(name, merged[key]))
             merged.pop(key, None)
         given = merged.pop("env_config", None) or {}
         if not isinstance(given, Mapping):
@@ -181,17 +181,5 @@ def _dotted(prefix: str, values: Mapping[str, Any]) -> list[str]:
                 "write it into the environment's own files, or rename it",
             )
         nested = isinstance(value, Mapping) and value
-        words += _dotted(f"{prefix}.{key}", value) if nested else [f"{prefix}.{key}={_word(value)}"]
+        words += _dotted(f"{prefix}.{key}", value) if nested else [word(f"{prefix}.{key}", value)]
     return words
-
-
-def _word(value: Any) -> str:
-    """A value as the command line writes it."""
-    if isinstance(value, str):
-        escaped = re.sub(r"(\\*)'", r"\1\1\\'", value)
-        return f"'{escaped}'"
-    if isinstance(value, Mapping):
-        return "{" + ",".join(f"{key}:{_word(part)}" for key, part in value.items()) + "}"
-    if isinstance(value, list | tuple):
-        return "[" + ",".join(_word(part) for part in value) + "]"
-    return json.dumps(value)

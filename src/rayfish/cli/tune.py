@@ -142,9 +142,9 @@ def tune(
     Jobs: [bold]rayfish tune --num-workers 2 --sub-jobs python a.py --task A + python a.py --task B[/bold]
     """
     from rayfish.experiment.overrides import split_words
+    from rayfish.experiment.words import word
     from rayfish.run.engine import RayOptions
     from rayfish.sweep import start
-    from rayfish.sweep.experiment import word
     from rayfish.sweep.space import from_words
 
     options = RayOptions(address, ray_num_cpus, ray_num_gpus, ray_object_store_memory, temp_dir, dashboard)

@@ -35,6 +35,7 @@ from rayfish.experiment.old.form import OldExperiment
 from rayfish.experiment.old.translate import Translation, translate
 from rayfish.experiment.overrides import apply, expand, group_choices, parse, split_words
 from rayfish.experiment.sections import ALGORITHMS, SECTIONS
+from rayfish.experiment.words import Override, as_words
 
 __all__ = ["DEFAULT_EXPERIMENT", "changed", "compose", "expand", "parse", "presets", "split_words"]
 
@@ -54,7 +55,7 @@ _SMALL = 1000  # bytes; a larger file is not read to see whether it is empty
 
 def compose(
     name: str | OldExperiment | None = None,
-    overrides: Sequence[str] = (),
+    overrides: Override | Sequence[Override] = (),
     *,
     config_name: str = "config",
     config_dir: str | Path | None = None,
@@ -62,6 +63,7 @@ def compose(
     closest: bool = False,
 ) -> Experiment:
     """The experiment that a preset and overrides describe; see `Experiment.compose`."""
+    overrides = as_words(overrides)
     user = _config_folder(config_dir)
     file, translation = _source(name, user, closest)
     composed = _composed(name, overrides, config_name, (user, file, translation), env)
@@ -157,8 +159,9 @@ def experiments_in(name: str | None, config_dir: str | Path | None = None) -> li
     return [f"{name}:{member}" for member in names] if len(names) > 1 else [name]
 
 
-def changed(experiment: Experiment, overrides: Sequence[str]) -> Experiment:
+def changed(experiment: Experiment, overrides: Override | Sequence[Override]) -> Experiment:
     """An experiment that is resolved already, with more words laid upon it (a resumed run, say)."""
+    overrides = as_words(overrides)
     composed = Composed(copy.deepcopy(experiment.config), dict(experiment.origins))
     choices, values = group_choices(_single(overrides), ConfigFolders([]))
     if choices:

@@ -14,6 +14,7 @@ from rayfish.files import atomic_write
 
 if TYPE_CHECKING:
     from rayfish.experiment.old.form import OldExperiment
+    from rayfish.experiment.words import Override
 
 _HEADER = "# The whole experiment, resolved; `rayfish train -f` on this file repeats it."
 _PATHS_KEY = "# paths:"
@@ -45,7 +46,7 @@ class Experiment:
     def compose(
         cls,
         name: str | OldExperiment | None = None,
-        overrides: Sequence[str] = (),
+        overrides: Override | Sequence[Override] = (),
         *,
         config_name: str = "config",
         config_dir: str | Path | None = None,
@@ -57,7 +58,8 @@ class Experiment:
         :param name: a preset (`cartpole`) or a path to a YAML file, today's or an old RLlib one
             (`old.yaml:name` for one of several in it); None takes the default experiment, unless something
             else names an environment
-        :param overrides: `key=value` words, and group choices such as `training/model=lstm`
+        :param overrides: `key=value` words, and group choices such as `training/model=lstm`; from Python
+            also dictionaries: `{"training.lr": 1e-3}`, `{"training": {"lr": 1e-3}}`
         :param config_name: the main config
         :param config_dir: a folder with main configs and groups of your own, searched first
         :param env: an environment class or creator, in place of `environment.env`
@@ -129,8 +131,8 @@ class Experiment:
             dotted = dotted.rpartition(".")[0]
         return ""
 
-    def with_overrides(self, words: Sequence[str]) -> Experiment:
-        """A copy with `key=value` words of the command line laid upon it."""
+    def with_overrides(self, words: Override | Sequence[Override]) -> Experiment:
+        """A copy with `key=value` words or dictionaries laid upon it."""
         from rayfish.experiment.compose import changed
 
         return changed(self, words) if words else self

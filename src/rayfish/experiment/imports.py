@@ -230,6 +230,8 @@ def _attribute(module: ModuleType, names: str, path: str) -> Any:
             if value is not module:
                 owner = f"{value!r}"
             hint = _offer("check the spelling", near)
+            if module.__name__ == "__main__":
+                hint = "other processes cannot import the main script: define it in a file of its own"
             raise CodeError(f"{path!r}: {owner} has no {name!r}", hint) from None
     return value
 

@@ -19,6 +19,7 @@ from rayfish.models.build import build_network
 from rayfish.models.nested import as_arrays
 from rayfish.models.networks import FAMILIES
 from rayfish.models.spaces import MASK_KEY, split_mask
+from rayfish.models.summary import summary
 from rayfish.nested import map_nested
 from rayfish.run.policy_files import SavedPolicies, SavedPolicy
 
@@ -121,21 +122,7 @@ class Policy:
 
     def summary(self) -> str:
         """Layers with parameters: name, kind, shapes, how many numbers."""
-        lines = [("layer", "kind", "shape", "parameters")]
-        for name, part in self.module.named_modules():
-            own = list(part.parameters(recurse=False))
-            if own:
-                shapes = " + ".join("x".join(map(str, parameter.shape)) for parameter in own)
-                lines.append((name, type(part).__name__, shapes, f"{sum(p.numel() for p in own):,}"))
-        total = sum(parameter.numel() for parameter in self.module.parameters())
-        lines.append(("total", "", "", f"{total:,}"))
-        wide = [max(len(line[column]) for line in lines) for column in range(4)]
-        rows = [
-            f"{name:<{wide[0]}}  {kind:<{wide[1]}}  {shape:<{wide[2]}}  {count:>{wide[3]}}"
-            for name, kind, shape, count in lines
-        ]
-        head = f"{self.name}: {self.observation_space} -> {self.action_space}"
-        return "\n".join([head, *rows])
+        return summary(self.module, f"{self.name}: {self.observation_space} -> {self.action_space}")
 
     def _tensor(self, array: np.ndarray) -> Tensor:
         if array.dtype == np.float64:

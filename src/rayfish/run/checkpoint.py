@@ -78,10 +78,16 @@ def write(
 
 def _fill(draft: Path, trainer: Trainer, best: dict[str, Any] | None, *, to_play: bool) -> None:
     from rayfish.run.policy import save_policy
+    from rayfish.run.policy_files import is_native
 
+    parts = None
     if not to_play:
         _fill_training(draft, trainer)
-    save_policy(draft / "policy", **trainer.policy_parts())
+    else:
+        parts = trainer.policy_parts()
+        if not all(is_native(module) for module in parts["modules"].values()):
+            trainer.algorithm.save_to_path(str((draft / "algorithm").resolve()))
+    save_policy(draft / "policy", **(parts or trainer.policy_parts()))
     trainer.experiment.save(draft / "config.yaml")
     header = _header(trainer) | {"best": best, "files": _checksums(draft)}
     (draft / _HEADER).write_text(json.dumps(header, indent=2) + "\n", encoding="utf-8")

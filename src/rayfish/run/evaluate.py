@@ -16,6 +16,7 @@ from typing import Any
 
 from rayfish.errors import RayfishError
 from rayfish.experiment import Experiment
+from rayfish.experiment.words import Override, as_words
 from rayfish.run import baselines as base
 from rayfish.run import episodes_table, playing
 from rayfish.run.baselines import Offer, Row
@@ -80,7 +81,7 @@ class Evaluation:
 
 def evaluate(
     run: str | Path,
-    *overrides: str,
+    *overrides: Override,
     episodes: int | None = None,
     steps: int | None = None,
     seed: int = 0,
@@ -94,7 +95,7 @@ def evaluate(
 
     :param run: a run (path, name, id, `last`) or a checkpoint folder; `baseline:<name>` plays a baseline of
         the environment of an experiment, whose name and settings are the overrides
-    :param overrides: `key=value` changes of the experiment, such as `environment.env_config.wind=3`
+    :param overrides: changes of the experiment: `environment.env_config.wind=3`, or a dictionary of such
     :param episodes: how many episodes to play (20 when neither is given)
     :param steps: play until this many steps are done; the last episode is finished
     :param seed: episode `i` is reset with `seed + i`
@@ -105,11 +106,12 @@ def evaluate(
     :param baselines: baselines of the environment that play the same episodes; `all` is every one
     :param progress: called after each episode with how many are done and the last return
     """
+    words = as_words(overrides)
     tell = progress or (lambda done, last: None)
     if str(run).startswith(base.PREFIX):
         return _of_baseline(
             str(run),
-            overrides,
+            words,
             episodes=episodes,
             steps=steps,
             seed=seed,
@@ -119,7 +121,7 @@ def evaluate(
             tell=tell,
         )
     game = playing.prepare(
-        run, overrides, verb="evaluate", episodes=episodes, steps=steps, seed=seed, explore=explore, env=env
+        run, words, verb="evaluate", episodes=episodes, steps=steps, seed=seed, explore=explore, env=env
     )
     experiment = game.experiment
     offer = base.required(experiment) if baselines else base.offer_of(experiment)

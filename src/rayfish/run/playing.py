@@ -21,6 +21,7 @@ from rayfish.envs.kinds import alike, in_short, is_multi_agent
 from rayfish.envs.pulse import alive
 from rayfish.errors import ConfigError, RayfishError
 from rayfish.experiment import Experiment
+from rayfish.experiment.words import Override
 from rayfish.run.directory import find_checkpoint
 from rayfish.run.policy import Agent, load
 
@@ -111,7 +112,7 @@ class Game:
 
 def prepare(
     run: str | Path,
-    overrides: Sequence[str],
+    overrides: Sequence[Override],
     *,
     verb: str,
     episodes: int | None,
@@ -252,7 +253,7 @@ def check_length(length: int) -> None:
         )
 
 
-def _changed(trained: Experiment, overrides: Sequence[str], env: Any, verb: str) -> Experiment:
+def _changed(trained: Experiment, overrides: Sequence[Override], env: Any, verb: str) -> Experiment:
     """The experiment with overrides; a typo among them must not play another environment in silence."""
     changed = trained.with_overrides(overrides)
     if overrides:

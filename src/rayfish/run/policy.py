@@ -19,6 +19,7 @@ from torch import nn
 from rayfish.errors import CheckpointError, RayfishError, did_you_mean
 from rayfish.experiment.mapping import load_mapping
 from rayfish.run.acting import Policy, open_policy
+from rayfish.run.agent_names import AgentNames
 from rayfish.run.policy_files import SavedPolicies, read_policies, save_policy
 
 __all__ = ["Agent", "Policy", "load", "save_policy"]
@@ -39,7 +40,7 @@ def load(run_or_checkpoint: str | Path, *, device: str = "cpu") -> Agent:
     return Agent(read_policies(folder / "policy"), device=device)
 
 
-class Agent:
+class Agent(AgentNames):
     """Acts with one policy, or with several by agent id. Recurrent state lives here.
 
     :param policies: policy name -> `Policy`
@@ -65,16 +66,19 @@ class Agent:
         explore: bool = False,
         agent_id: Hashable = None,
         policy: str | None = None,
+        deterministic: bool | None = None,
     ) -> Any:
         """The action for one observation.
 
         :param explore: sample as in training, in place of the most likely action
         :param agent_id: which agent this is: chooses the policy and keeps its recurrent state apart
         :param policy: a policy by name, in place of the one the agent id is mapped to
+        :param deterministic: the opposite of `explore`, as Stable-Baselines3 has it
         """
         chosen = self._policy(policy, agent_id)
         batch = chosen.batch([observation])
         state = self._states.get(agent_id) if chosen.recurrent else None
+        explore = explore if deterministic is None else not deterministic
         actions, after = chosen.act(batch, state, explore=explore)
         if chosen.recurrent:
             self._states[agent_id] = after

@@ -96,8 +96,7 @@ def save_policy(
     folder.mkdir(parents=True, exist_ok=True)
     described = {}
     for name, wrapped in modules.items():
-        module = wrapped.unwrapped() if hasattr(wrapped, "unwrapped") else wrapped
-        native = hasattr(module, "network_state")
+        module, native = _unwrapped(wrapped), is_native(wrapped)
         leaves = (normaliser or {}).get(name, {}).get("leaves", [])
         tensors = dict(module.network_state()) if native else {}
         tensors |= _normaliser_tensors(leaves)
@@ -122,6 +121,15 @@ def save_policy(
     text = json.dumps(data, indent=2, allow_nan=False)
     (folder / "policy.json").write_text(text + "\n", encoding="utf-8")
     return folder
+
+
+def is_native(module: Any) -> bool:
+    """Whether a module has one of Rayfish's networks, which loads without RLlib."""
+    return hasattr(_unwrapped(module), "network_state")
+
+
+def _unwrapped(module: Any) -> Any:
+    return module.unwrapped() if hasattr(module, "unwrapped") else module
 
 
 def read_policies(folder: Path) -> SavedPolicies:

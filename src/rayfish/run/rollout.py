@@ -24,6 +24,7 @@ from types import FrameType
 from typing import Any
 
 from rayfish.errors import RayfishError, RunFailed
+from rayfish.experiment.words import Override, as_words
 from rayfish.files import atomic_write
 from rayfish.metrics.text import counted
 from rayfish.run import episodes_table, playing, provenance
@@ -74,7 +75,7 @@ class Rollout:
 
 def rollout(
     run: str | Path,
-    *overrides: str,
+    *overrides: Override,
     episodes: int | None = None,
     steps: int | None = None,
     seed: int = 0,
@@ -89,7 +90,7 @@ def rollout(
     Ctrl-C and SIGTERM end it after the step that is being taken; the result then says `stopped`.
 
     :param run: a run (path, name, id, `last`) or a checkpoint folder
-    :param overrides: `key=value` changes of the experiment, such as `environment.env_config.wind=3`
+    :param overrides: changes of the experiment: `environment.env_config.wind=3`, or a dictionary of such
     :param episodes: how many episodes to play (20 when neither is given)
     :param steps: play until this many steps are done; the last episode is finished
     :param seed: episode `i` is reset with `seed + i`
@@ -113,7 +114,7 @@ def rollout(
             if not recording.played:
                 raise
             fault = error
-        found = recording.finish(folder, list(overrides), stopped=fault is not None)
+        found = recording.finish(folder, as_words(overrides), stopped=fault is not None)
     if isinstance(fault, RayfishError):
         kept = f"{counted(found.episodes, 'finished episode')} kept in {folder}"
         raise RunFailed(f"{fault.what}; {kept}", fault.hint) from fault

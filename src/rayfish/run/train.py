@@ -12,6 +12,7 @@ from typing import Any
 from rayfish.algorithm.batched.fitting import fit
 from rayfish.envs.build import EnvInfo
 from rayfish.experiment import Experiment
+from rayfish.experiment.words import Override
 from rayfish.metrics.console import Console, open_console
 from rayfish.metrics.sinks import open_sinks, read_jsonl
 from rayfish.metrics.stop import StopConditions
@@ -30,8 +31,8 @@ _ADVISE_AT = 3
 
 
 def train(
-    experiment: Experiment | str | None = None,
-    *overrides: str,
+    experiment: Any = None,
+    *overrides: Override,
     resume: str | Path | None = None,
     env: Any = None,
     config_dir: str | Path | None = None,
@@ -42,8 +43,8 @@ def train(
 ) -> Path:
     """Trains an experiment until a stop condition holds; gives the run's folder.
 
-    :param experiment: an `Experiment`, or the name of a preset or file
-    :param overrides: `key=value` words, as on the command line
+    :param experiment: an `Experiment`, the name of a preset or file, or RLlib's config (`PPOConfig()`)
+    :param overrides: `key=value` words, as on the command line, or dictionaries: `{"training.lr": 1e-3}`
     :param resume: a run to continue (path, name, id or `last`) in place of starting a new one
     :param env: an environment class or creator function, in place of `environment.env`
     :param config_dir: a folder with the user's own Hydra groups

@@ -11,18 +11,22 @@ from __future__ import annotations
 
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rayfish import threads
+from rayfish.algorithm import from_rllib
+from rayfish.algorithm.from_rllib import is_config
 from rayfish.envs.build import EnvInfo
 from rayfish.envs.pulse import Patience
 from rayfish.errors import ConfigError, Problem, RayfishError
 from rayfish.experiment import Experiment
 from rayfish.experiment.sections import OFFLINE
+from rayfish.experiment.words import Override
 from rayfish.metrics.collect import WINDOW, Collector
 from rayfish.run import autotune, checkpoint, preflight, resources
 from rayfish.run.ahead import import_ahead
@@ -30,19 +34,26 @@ from rayfish.run.engine import RayOptions, repeatable_kernels, running_ray
 from rayfish.run.faults import explained
 from rayfish.run.logs import hear_workers, settle, setup_worker
 from rayfish.run.losses import Losses, require_finite
+from rayfish.run.trainer_names import TrainerNames, as_evaluation
 from rayfish.run.watch import Watch
 
 _STOP_S, _BUSY_STOP_S = 60.0, 5.0
 """How long workers have to close their environments: at the end of a run, and in an interrupted iteration."""
 
+if TYPE_CHECKING:
+    from rayfish.run.policy import Agent
 
-class Trainer:
+
+class Trainer(TrainerNames):
     """One algorithm being trained; a context manager, or call `close()` yourself.
 
-    :param experiment: an `Experiment`, or the name of a preset or file
-    :param overrides: `key=value` words, as on the command line
+    It answers to the names of RLlib's trainers as well (`train()`, `compute_single_action`, ...).
+
+    :param experiment: an `Experiment`, the name of a preset or file, or RLlib's config (`PPOConfig()`)
+    :param overrides: `key=value` words, as on the command line, or dictionaries: `{"training.lr": 1e-3}`
     :param env: an environment class or creator function defined in Python (a notebook's, say),
         in place of `environment.env`
+    :param config: settings by the keys of old RLlib (`{"num_workers": 2, "lr": 1e-3}`), laid upon the rest
     :param config_dir: a folder with the user's own Hydra groups
     :param ray_options: how to start Ray; a Ray that is already running is used as it is
     :param info: what `preflight.require` said of this experiment, when it was asked before
@@ -50,17 +61,20 @@ class Trainer:
 
     def __init__(
         self,
-        experiment: Experiment | str | None = None,
-        *overrides: str,
+        experiment: Any = None,
+        *overrides: Override,
         env: Any = None,
+        config: Mapping[str, Any] | None = None,
         config_dir: str | Path | None = None,
         ray_options: RayOptions | None = None,
         info: EnvInfo | None = None,
     ) -> None:
         self.experiment = with_warm_start(
-            as_experiment(experiment, *overrides, env=env, config_dir=config_dir)
+            as_experiment(experiment, *overrides, env=env, config=config, config_dir=config_dir)
         )
         options = ray_options or RayOptions()
+        if info is None:
+            self._fit(options)
         self.info = info or preflight.require(self.experiment, options)
         self.experiment, tried = autotune.tuned(self.experiment, self.info, options)
         print(*tried, sep="\n", end="\n" if tried else "")
@@ -72,6 +86,7 @@ class Trainer:
         self.threads: dict[str, int] = {}
         self._algorithm: Any = None
         self._interrupted = False
+        self._agent: Agent | None = None
         self._open = ExitStack()
         self.watch = Watch(self.experiment)
         try:
@@ -108,6 +123,7 @@ class Trainer:
 
     def step(self) -> dict[str, float]:
         """One training iteration; gives the flat metrics (RLlib's own result is in `.result`)."""
+        self._agent = None
         with self._watched(), self.losses.of_learners(self), self.watch.expecting_progress():
             self.result = self.algorithm.train()
             there = getattr(self.algorithm, "rayfish_result_keys", frozenset(self.result))
@@ -148,6 +164,7 @@ class Trainer:
             notes = checkpoint.restore(path, self)
         self.threads.update(header.get("threads") or {})  # with other numbers the last bits differ
         threads.use(self.threads["acting"])
+        self._agent = None
         self.collector = self._collector()
         self.collector.load_state(header["collector"])
         self.metrics = dict(header["metrics"])
@@ -163,34 +180,60 @@ class Trainer:
         from rayfish.algorithm.workers import end_all
 
         end_all(self.algorithm)
+        self._agent = None
         self._begin()
         self.collector, self.metrics = self._collector(), {}
 
-    def evaluate(self) -> dict[str, float]:
-        """Runs the `evaluation` section's episodes now, without exploration; gives `eval/...`."""
+    def evaluate(self, saved: str | Path | None = None) -> dict[str, Any]:
+        """Runs the `evaluation` section's episodes now, without exploration; gives `eval/...`.
+
+        :param saved: a checkpoint (or run) to play, in place of the policies of now
+        """
         from rayfish.metrics.collect import evaluation_metrics
 
+        if saved is not None:
+            return as_evaluation(self._play(saved))
         if self.algorithm.eval_env_runner_group is None:
-            return self._evaluate_saved()
+            return as_evaluation(self._evaluate_saved())
         with self._watched(), self.watch.expecting_progress():
-            return evaluation_metrics(self.algorithm.evaluate())
+            return as_evaluation(evaluation_metrics(self.algorithm.evaluate()))
 
     def _evaluate_saved(self) -> dict[str, float]:
         """Without evaluation runners of its own: the policy as it would be saved now, played here."""
-        from rayfish.run.evaluate import evaluate
-
-        episodes = self.experiment.get("evaluation.evaluation_duration")
         with tempfile.TemporaryDirectory() as folder, self._watched():
             place = checkpoint.write(Path(folder) / "checkpoint", self, to_play=True)
             with self.watch.expecting_progress():
-                found = evaluate(
-                    place, episodes=episodes if isinstance(episodes, int) else 10, env=self.experiment.env
-                )
+                return self._play(place)
+
+    def _play(self, saved: str | Path) -> dict[str, float]:
+        """Episodes of a checkpoint in this process, which leaves the training as it is."""
+        from rayfish.generators import undisturbed
+        from rayfish.run.evaluate import evaluate
+
+        episodes = self.experiment.get("evaluation.evaluation_duration")
+        with undisturbed():
+            found = evaluate(
+                saved, episodes=episodes if isinstance(episodes, int) else 10, env=self.experiment.env
+            )
         return {
             "eval/return_mean": found.return_mean,
             "eval/ci_low": found.ci_low,
             "eval/ci_high": found.ci_high,
+            "eval/length_mean": found.length_mean,
+            "eval/episodes": found.episodes,
         }
+
+    @property
+    def agent(self) -> Agent:
+        """The policies as they are now, to act with, as `rayfish.load` would give them after `save()`."""
+        if self._agent is None:
+            from rayfish.generators import undisturbed
+            from rayfish.run.policy import load
+
+            with tempfile.TemporaryDirectory() as folder, self._watched(), undisturbed():
+                self._agent = load(checkpoint.write(Path(folder) / "checkpoint", self, to_play=True))
+            self._agent.seed(int(self.experiment.get("debugging.seed") or 0))
+        return self._agent
 
     def foreach_runner(self, function: Callable[[Any], Any]) -> list[Any]:
         """Calls `function(env_runner)` on every env runner, remote ones included."""
@@ -199,7 +242,9 @@ class Trainer:
             raise RayfishError(
                 f"{self.experiment.get('algo.name')} learns from recorded data and has no env runners"
             )
-        return group.foreach_env_runner(function)
+        from rayfish.algorithm.worker_names import answers, call
+
+        return answers(group.foreach_env_runner(partial(call, function=function)))
 
     def get_weights(self) -> dict[str, Any]:
         """The policies' weights as NumPy arrays: policy -> name -> array."""
@@ -209,6 +254,7 @@ class Trainer:
         """Puts weights (as `get_weights` gave them) into learner and env runners."""
         from rayfish.algorithm.parts import sync_runners
 
+        self._agent = None
         self.algorithm.learner_group.set_state({"learner": {"rl_module": weights}})
         sync_runners(self.algorithm)
 
@@ -227,6 +273,14 @@ class Trainer:
             if self.experiment.get("rollouts.num_env_runners"):
                 time.sleep(0.5)  # what workers said last is still on its way through Ray
         self._open.close()
+
+    def _fit(self, options: RayOptions) -> None:
+        """Shrinks an old RLlib experiment, made for another machine, to this one; prints all notes."""
+        notes = list(self.experiment.notes)
+        if self.experiment.fit:
+            self.experiment, changes = resources.fit(self.experiment, options)
+            notes += changes
+        print(*(f"note: {note}" for note in notes), sep="\n", end="\n" if notes else "")
 
     @property
     def _log_level(self) -> str:
@@ -303,7 +357,7 @@ class Trainer:
         return self._directory.path
 
 
-def extended(saved: Experiment, overrides: tuple[str, ...]) -> Experiment:
+def extended(saved: Experiment, overrides: Sequence[Override]) -> Experiment:
     """A run's experiment with more words, for its continuation.
 
     :raises RayfishError: they change what the checkpoint's weights belong to
@@ -343,12 +397,22 @@ def _print(level: str, who: str, text: str) -> None:
 
 
 def as_experiment(
-    experiment: Experiment | str | None,
-    *overrides: str,
+    experiment: Any,
+    *overrides: Override,
     env: Any = None,
+    config: Mapping[str, Any] | None = None,
     config_dir: str | Path | None = None,
 ) -> Experiment:
-    """An `Experiment` from whatever names one."""
+    """An `Experiment` from whatever names one: itself, a preset, a file, settings, or RLlib's config.
+
+    :param config: settings by the keys of old RLlib, laid upon it
+    """
+    if config is not None:
+        from rayfish.experiment.old.python import laid_upon
+
+        given = config.get("env") if env is None else env
+        env = None if isinstance(experiment, Experiment) or isinstance(given, str) else given
+        return laid_upon(as_experiment(experiment, *overrides, env=env, config_dir=config_dir), config)
     if isinstance(experiment, Experiment):
         if overrides or env is not None or config_dir is not None:
             raise RayfishError(
@@ -356,6 +420,15 @@ def as_experiment(
                 "Experiment.compose(name, overrides, env=..., config_dir=...)",
             )
         return experiment
-    if experiment is not None and "=" in experiment and not Path(experiment).is_file():
+    if is_config(experiment):
+        read = from_rllib.read(experiment)
+        given = read.env if env is None else env
+        made = Experiment.compose(None, (*read.words, *overrides), env=given, config_dir=config_dir)
+        return replace(made, notes=(*made.notes, *read.notes))
+    if isinstance(experiment, Path):
+        experiment = str(experiment)
+    if isinstance(experiment, Mapping) or (
+        experiment is not None and "=" in experiment and not Path(experiment).is_file()
+    ):
         return Experiment.compose(None, (experiment, *overrides), env=env, config_dir=config_dir)
     return Experiment.compose(experiment, overrides, env=env, config_dir=config_dir)

@@ -16,6 +16,7 @@ import numpy as np
 
 from rayfish.envs import build as envs
 from rayfish.errors import EnvironmentFault, RayfishError
+from rayfish.experiment.words import Override
 from rayfish.run import episodes_table, playing
 from rayfish.run.faults import explained
 from rayfish.run.playing import Game, Moment
@@ -54,7 +55,7 @@ class View:
 
 def view(
     run: str | Path,
-    *overrides: str,
+    *overrides: Override,
     episodes: int = 1,
     seed: int = 0,
     explore: bool = False,
@@ -65,7 +66,7 @@ def view(
     """Plays episodes with a run's best (else last) checkpoint, or with the checkpoint named, and draws them.
 
     :param run: a run (path, name, id, `last`) or a checkpoint folder
-    :param overrides: `key=value` changes of the experiment, such as `environment.env_config.wind=3`
+    :param overrides: changes of the experiment: `environment.env_config.wind=3`, or a dictionary of such
     :param episodes: how many, one after the other
     :param seed: episode `i` is reset with `seed + i`
     :param explore: sample actions as in training, in place of the most likely ones

@@ -13,7 +13,10 @@ from typing import Any
 from rich.console import Console
 from rich.text import Text
 
+from rayfish.algorithm import from_rllib
+from rayfish.algorithm.from_rllib import is_config
 from rayfish.errors import RayfishError
+from rayfish.experiment.words import Override, as_words, word
 from rayfish.metrics import text
 from rayfish.run.engine import RayOptions, running_ray
 from rayfish.run.logs import capture
@@ -22,7 +25,6 @@ from rayfish.run.signals import Interrupts
 from rayfish.sweep import capacity, nodes, outcome, plans, records, settings, words
 from rayfish.sweep.crew import Crew
 from rayfish.sweep.directory import FAILED, RUNNING, STOPPED, SweepDirectory, find_sweep, list_sweeps
-from rayfish.sweep.experiment import word
 from rayfish.sweep.function import FunctionTarget
 from rayfish.sweep.importance import importances
 from rayfish.sweep.live import LiveTable, final_table, open_live
@@ -40,9 +42,9 @@ _POINTS_LOOKED_AT = 8
 
 
 def tune(
-    target: str | Callable[..., Any] | Mapping[str, Any] | None = None,
+    target: Any = None,
     space: Mapping[str, Any] | None = None,
-    *overrides: str,
+    *overrides: Override,
     config: Mapping[str, Any] | None = None,
     resume: str | Path | None = None,
     name: str | None = None,
@@ -55,11 +57,12 @@ def tune(
 ) -> Result:
     """Tries many points of a search space and gives the best.
 
-    :param target: an experiment (a preset or a file), a function of one configuration, the import path of
-        one (`module:function`), or a program (`{"command": "python train.py --lr {lr}", ...}`)
+    :param target: an experiment (a preset, a file, or RLlib's config: `PPOConfig()`), a function of one
+        configuration, the import path of one (`module:function`), or a program
+        (`{"command": "python train.py --lr {lr}", ...}`)
     :param space: what varies, by dotted key: `{"training.lr": "loguniform(1e-5,1e-2)"}`; nested
         dictionaries, `{"type": ..., "values": [...]}` and Ray Tune's own objects do as well
-    :param overrides: `key=value` words for an experiment, as on the command line
+    :param overrides: `key=value` words for an experiment, as on the command line, or dictionaries of them
     :param config: what a function is given besides its point
     :param resume: a sweep to go on with (path, name, id or `last`) in place of starting a new one
     :param name: the folder's name under `root`
@@ -76,9 +79,14 @@ def tune(
         function = target if callable(target) else None
         plan = plans.resumed(folder, search, function, env, config)
         return run(plan, options, folder=folder, plain=plain)
-    if overrides and not isinstance(target, str | None):
+    words, notes = as_words(overrides), list[str]()
+    if is_config(target):
+        read = from_rllib.read(target)
+        target, words, notes = None, [*read.words, *words], [*read.notes]
+        env = read.env if env is None else env
+    if words and not isinstance(target, str | None):
         raise RayfishError(
-            f"{overrides[0]!r} belongs to an experiment; a function or program has none",
+            f"{words[0]!r} belongs to an experiment; a function or program has none",
             "settings of the search are keywords: metric=..., num_samples=...",
         )
     if isinstance(target, Mapping):
@@ -91,8 +99,9 @@ def tune(
         named = (word("runtime.name", name),) if name else ()
         placed = (word("runtime.local_dir", str(root)),) if str(root) != "runs" else ()
         plan = plans.of_experiment(
-            target, (*named, *placed, *overrides), space=space, search=search, env=env, config_dir=config_dir
+            target, (*named, *placed, *words), space=space, search=search, env=env, config_dir=config_dir
         )
+        plan.notes.extend(notes)
     return run(plan, options, plain=plain)
 
 

@@ -13,6 +13,7 @@ from rich.console import Console as RichConsole
 
 from rayfish.experiment import Experiment
 from rayfish.experiment.overrides import DEFAULT_SEED
+from rayfish.experiment.words import word
 from rayfish.metrics import names
 from rayfish.metrics.console import Console
 from rayfish.metrics.panel import View
@@ -121,29 +122,6 @@ def needed(experiment: Experiment) -> Resources:
             workers.append(tuple((what, amount) for what, amount in bundle if amount))
     main_gpus = gpus.get(learner, 0.0) if not remote_learners else 0.0
     return Resources(cpus=main_cpus, gpus=main_gpus, workers=tuple(workers))
-
-
-def word(key: str, value: Any) -> str:
-    """`key=value` as Hydra's grammar reads it back, whatever the value is."""
-    return f"{key}={_written(value)}"
-
-
-def _written(value: Any) -> str:
-    if value is None:
-        return "null"
-    if isinstance(value, bool):
-        return str(value).lower()
-    if isinstance(value, int | float):
-        return repr(value)
-    if isinstance(value, Mapping):
-        return "{" + ",".join(f"{key}:{_written(inner)}" for key, inner in value.items()) + "}"
-    if isinstance(value, list | tuple):
-        return "[" + ",".join(_written(inner) for inner in value) + "]"
-    plain = str(value)
-    if plain and all(sign.isalnum() or sign in "_./-" for sign in plain) and not plain[0].isdigit():
-        return plain
-    quoted = plain.replace("'", "\\'")
-    return f"'{quoted}'"
 
 
 class _TrialRun(Run):

@@ -13,7 +13,9 @@ from typing import Any
 from rayfish.errors import RayfishError
 from rayfish.experiment import Experiment
 from rayfish.experiment.experiment import dump
+from rayfish.experiment.old.results import todays_metric
 from rayfish.files import atomic_link, atomic_write
+from rayfish.run.directory import find_checkpoint
 from rayfish.sweep.experiment import ExperimentTarget
 from rayfish.sweep.function import configuration
 from rayfish.sweep.plan import Plan
@@ -72,13 +74,33 @@ class Result:
 
     def get_best_config(self, metric: str | None = None, mode: str | None = None) -> dict[str, Any]:
         """As Ray Tune's results have it: the point with the best last report of any metric."""
+        return self._config(self.get_best_trial(metric, mode))
+
+    def get_best_trial(self, metric: str | None = None, mode: str | None = None) -> Trial:
+        """As Ray Tune's results have it: the trial with the best last report of any metric."""
+        metric = (todays_metric(metric) or metric) if metric else None
         if metric in (None, self.metric) and mode in (None, self.mode):
-            return self.best_config
+            return self._required()
         sign = -1.0 if (mode or self.mode) == "min" else 1.0
         known = [t for t in self.trials if isinstance(t.metrics.get(metric or self.metric), int | float)]
         if not known:
             raise RayfishError(f"no trial reported {metric!r}", f"they were judged by {self.metric!r}")
-        return self._config(max(known, key=lambda t: sign * t.metrics[metric or self.metric]))
+        return max(known, key=lambda t: sign * t.metrics[metric or self.metric])
+
+    def get_best_checkpoint(
+        self, trial: Trial | None = None, metric: str | None = None, mode: str | None = None
+    ) -> Path:
+        """As Ray Tune's results have it: the best checkpoint of a trial, of the best one by default."""
+        chosen = trial or self.get_best_trial(metric, mode)
+        return find_checkpoint(self.folder / "trials" / chosen.name)
+
+    def dataframe(self) -> Any:
+        """As Ray Tune's results have it: one row per trial (needs pandas)."""
+        try:
+            import pandas
+        except ImportError:
+            raise RayfishError("a data frame needs pandas", "pip install pandas, or use rows()") from None
+        return pandas.DataFrame(self.rows())
 
     def rows(self) -> Iterator[dict[str, Any]]:
         """One flat dictionary per trial, for a data frame: `pandas.DataFrame(result.rows())`."""

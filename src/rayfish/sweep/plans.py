@@ -15,11 +15,12 @@ from rayfish.errors import ConfigError, Problem, RayfishError, RunNotFound, did_
 from rayfish.experiment import Experiment, tree
 from rayfish.experiment.imports import load_object
 from rayfish.experiment.sections import SECTIONS, defaults
+from rayfish.experiment.words import word
 from rayfish.metrics import names
 from rayfish.sweep import settings
 from rayfish.sweep.amounts import resources_of
 from rayfish.sweep.directory import SweepDirectory, find_sweep
-from rayfish.sweep.experiment import METRIC, ExperimentTarget, word
+from rayfish.sweep.experiment import METRIC, ExperimentTarget
 from rayfish.sweep.function import SCORE, FunctionTarget
 from rayfish.sweep.plan import Plan
 from rayfish.sweep.program.settings import REPORTS

@@ -5,6 +5,7 @@ It is asked last, so it never hides a module that is really there, and it answer
     ray.rllib.examples.env.*             -> where RLlib, or else Rayfish, has the example environments
     ray.rllib.examples.multi_agent_and_self_play.policy_mapping_fn -> Rayfish's own
     ray.rllib.env.apis.task_settable_env -> `rayfish.envs.tasks` (also under its shorter old names)
+    ray.rllib.agents.dqn (and the like)  -> `rayfish.rllib`: trainers by their old names
     gym                                  -> Gymnasium with gym's old reset and step (`rayfish.envs.old_gym`)
 """
 
@@ -14,12 +15,15 @@ import importlib
 import importlib.abc
 import importlib.machinery
 import importlib.util
+import re
 import sys
 from collections.abc import Sequence
 from types import ModuleType
 from typing import Any
 
 from rayfish.experiment.old.env_names import MOVED, OLD_EXAMPLES
+from rayfish.experiment.old.gone import CLOSEST
+from rayfish.experiment.sections import ALGORITHMS
 
 _TASKS = "rayfish.envs.tasks"
 _GYM = "rayfish.envs.old_gym"
@@ -28,7 +32,16 @@ _GYM_NOTICE = (
 )
 
 _SELF_PLAY = "ray.rllib.examples.multi_agent_and_self_play"
-_PACKAGES = (OLD_EXAMPLES, "ray.rllib.env.apis", "ray.rllib.agents", _SELF_PLAY)
+_TRAINERS = "rayfish.rllib"
+_AGENTS = "ray.rllib.agents"
+_PACKAGES = (OLD_EXAMPLES, "ray.rllib.env.apis", _AGENTS, _SELF_PLAY)
+_GONE = "|".join(sorted(name.lower().replace("-", "_") for name in CLOSEST))
+_TRAINER = re.compile(
+    rf"ray\.rllib\.agents\.(trainer|a3c|{'|'.join(map(str.lower, ALGORITHMS))}|{_GONE})(\.\w+)?"
+    rf"|ray\.rllib\.algorithms\.({_GONE})(\.\w+)?"
+)
+"""Modules that held an algorithm's trainer."""
+
 _FROM: dict[str, str] = {
     "ray.rllib.env.apis.task_settable_env": _TASKS,
     "ray.rllib.env.task_settable_env": _TASKS,
@@ -87,6 +100,8 @@ class OldModules(importlib.abc.MetaPathFinder):
         """A spec for a listed name; None for every other."""
         place = _FROM.get(name) or _gym_part(name)
         is_package = name in (*_PACKAGES, "gym", "gym.envs", "gym.utils")
+        if place is None and _TRAINER.fullmatch(name):
+            place, is_package = _TRAINERS, True
         if place is None and name not in _PACKAGES:
             return None
         if place is not None and importlib.util.find_spec(place) is None:

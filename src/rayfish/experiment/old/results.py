@@ -6,7 +6,10 @@ RLlib itself: the condition just never fires, and the run goes on for ever.
 
 from __future__ import annotations
 
+import math
 import re
+from collections.abc import Mapping
+from typing import Any
 
 STOP_KEYS: dict[str, str] = {
     "training_iteration": "run/iteration",
@@ -102,6 +105,51 @@ _GONE: tuple[tuple[str, str], ...] = (
         "it names the run and never grows; run.json and provenance.json hold such things",
     ),
 )
+
+
+_LEARNER_NAMES = {"mean_kl_loss": "kl", "default_optimizer_learning_rate": "cur_lr"}
+_ALWAYS = ("episode_reward_mean", "episode_reward_min", "episode_reward_max", "episode_len_mean")
+_SAMPLED = (*_ALWAYS, "episodes_total")
+
+
+def old_results(metrics: Mapping[str, float]) -> dict[str, Any]:
+    """A line of metrics as old code indexes results: `["info"]["learner"]["p"]["learner_stats"]["kl"]`.
+
+    Returns and lengths are NaN while no episode has ended, as they were.
+    """
+    found: dict[str, Any] = dict.fromkeys(_ALWAYS, math.nan)
+    for old, today in STOP_KEYS.items():
+        if today in metrics:
+            _put(found, old, metrics[today])
+    evaluation: dict[str, Any] = found.pop("evaluation", {})
+    found["info"] = {"num_env_steps_sampled": metrics.get("run/env_steps", 0), "learner": {}}
+    found |= {"policy_reward_mean": {}, "custom_metrics": {}}
+    for name, value in metrics.items():
+        part, _, rest = name.partition("/")
+        policy, _, what = rest.partition("/")
+        if part == "learn":
+            learnt = found["info"]["learner"].setdefault(policy, {"learner_stats": {}})
+            learnt["learner_stats"][_LEARNER_NAMES.get(what, what)] = value
+        elif part == "env":
+            found["custom_metrics"][f"{rest}_mean"] = value
+        elif part == "rollout" and what == "return_mean":
+            found["policy_reward_mean"][policy] = value
+        elif name.startswith("eval/env/"):
+            evaluation.setdefault("custom_metrics", {})[f"{what}_mean"] = value
+        elif part == "eval" and what == "return_mean":
+            evaluation.setdefault("policy_reward_mean", {})[policy] = value
+    if evaluation:
+        found["evaluation"] = evaluation
+    found["sampler_results"] = {key: found[key] for key in _SAMPLED if key in found}
+    return found
+
+
+def _put(tree: dict[str, Any], path: str, value: Any) -> None:
+    """Lays a value at a slashed path."""
+    *above, last = path.split("/")
+    for part in above:
+        tree = tree.setdefault(part, {})
+    tree[last] = value
 
 
 def todays_metric(key: str) -> str | None:
