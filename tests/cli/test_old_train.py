@@ -8,6 +8,8 @@ import yaml
 from rayfish.cli.main import main
 from rayfish.cli.old_train import take
 from rayfish.errors import RayfishError
+from rayfish.experiment.old.form import OldExperiment
+from rayfish.experiment.old.load import notes
 from rayfish.experiment.old.translate import translate
 
 OLD = """# A tuned example.
@@ -112,6 +114,24 @@ def test_the_flags_of_rllib_train_describe_an_experiment():
 def test_ray_2s_train_file_means_the_file():
     assert take(["file", "x.yaml"])[0] == ["x.yaml"]
     assert take(["--ray-address", "host:6379"])[0] == ["--on", "host:6379"]
+    assert take(["--config-file", "x.yaml", "--type", "yaml"])[0] == ["-f", "x.yaml"]
+
+
+def test_num_samples_repeats_the_run_with_seeds_and_is_never_dropped_in_silence():
+    rest, line = take(["--run", "PPO", "--num-samples", "3"])
+    assert rest == ["--seeds", "3"]
+    assert "3 runs in turn" in line.notes[0]
+    assert take(["--num-samples=1"])[0] == []
+    old = OldExperiment("x", {"run": "PPO", "env": "CartPole-v1", "num_samples": 4})
+    assert any("--seeds 4" in note for note in notes(translate(old))), "a file says it too"
+
+
+def test_tunes_schedulers_and_searchers_have_todays_names_or_are_refused():
+    values = {"run": "PPO", "scheduler": "PopulationBasedTraining", "search_alg": "HyperOptSearch"}
+    found = translate(OldExperiment("x", values))
+    assert found.config["search"] == {"scheduler": "pbt", "method": "hyperopt"}
+    assert sum("`rayfish train` does not" in note for note in notes(found)) == 2
+    assert translate(OldExperiment("x", {"run": "PPO", "scheduler": "mine"})).fate == "refused"
 
 
 @pytest.mark.parametrize(
@@ -122,6 +142,9 @@ def test_ray_2s_train_file_means_the_file():
         (["--run", "PPO", "--config", "{lr: "], "cannot be read as JSON or YAML"),
         (["--run", "PPO", "--config", "[1]"], "holds no keys and values"),
         (["--run", "PPO", "--num-samples", "many"], "takes a whole number"),
+        (["--run", "PPO", "--num-samples", "0"], "1 or more"),
+        (["--run", "PPO", "--resume"], "does not say which run"),
+        (["file", "x.py", "--type", "python"], "a file of code"),
     ],
 )
 def test_flags_that_say_nothing_sensible_get_a_sentence(words, said):

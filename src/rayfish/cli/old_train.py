@@ -23,13 +23,13 @@ _TEXT = {
     "--experiment-name": "name",
     "--checkpoint-score-attr": "checkpoint_score_attr",
     "--upload-dir": "upload_dir",
-    "--restore": "restore",
     "--scheduler": "scheduler",
     "--export-formats": "export_formats",
     "--framework": "framework",
 }
+_SAMPLES = "--num-samples"
 _WHOLE = {
-    "--num-samples": "num_samples",
+    _SAMPLES: "num_samples",
     "--keep-checkpoints-num": "keep_checkpoints_num",
     "--max-failures": "max_failures",
 }
@@ -37,8 +37,9 @@ _NESTED = {"--stop": "stop", "--config": "config", "--resources-per-trial": "res
 _FRAMEWORKS = {"--torch": "torch", "--tf": "tf", "--eager": "tfe", "--tf2": "tf2"}
 _SAID = {
     "-v": "", "-vv": "", "--verbose": "", "--trace": "", "--no-ray-ui": "", "--ray-ui": "",
-    "--queue-trials": "", "--no-restore": "",
+    "--queue-trials": "", "--no-restore": "", "--sync-on-checkpoint": "", "--no-sync-on-checkpoint": "",
 }  # fmt: skip
+_NO_WANDB = "nothing is sent to Weights & Biases; the curves are in the run's events/ and metrics.jsonl"
 _VALUED = {
     "--ray-num-nodes": "this machine is one node; a cluster is given by --on ADDRESS",
     "--ray-num-local-schedulers": "Ray has none any more",
@@ -47,8 +48,11 @@ _VALUED = {
     "--ray-memory": "Ray hands out memory by itself",
     "--scheduler-config": "`rayfish tune` comes with schedulers of its own",
     "--bind-all": "",
+    **dict.fromkeys(("--wandb-project", "--wandb-run-name"), _NO_WANDB),
+    "--wandb-key": "",
 }
-_ADDRESS = ("--ray-address", "--redis-address")
+_AS_TODAY = {"--ray-address": "--on", "--redis-address": "--on", "--config-file": "-f"}
+_TYPE = "--type"
 
 
 @dataclass
@@ -77,6 +81,11 @@ class OldLine:
             values["config"] = {"framework": framework, **(values.get("config") or {})}
         return OldExperiment(name, values)
 
+    @property
+    def flags(self) -> str:
+        """The flags that were given, in one line."""
+        return _flags(self.values)
+
     def overrides(self, file: str) -> list[str]:
         """The flags beside a file, as settings; those that describe another experiment are refused."""
         simple = {"env": "environment.env", "name": "runtime.name"}
@@ -104,7 +113,11 @@ def take(words: Sequence[str]) -> tuple[list[str], OldLine]:
             line.values["framework"] = _FRAMEWORKS[name]
         elif word in _SAID:
             continue
-        elif name in (*_TEXT, *_WHOLE, *_NESTED, *_VALUED, *_ADDRESS):
+        elif word == "--resume" and (not rest or rest[0].startswith("-")):
+            raise RayfishError(
+                "--resume does not say which run", "--resume last, or a run's path, name or id"
+            )
+        elif name in (*_TEXT, *_WHOLE, *_NESTED, *_VALUED, *_AS_TODAY, _TYPE):
             if not equals:
                 if not rest:
                     raise RayfishError(f"{name} needs a value", "`rayfish train --help` says which")
@@ -119,14 +132,22 @@ def take(words: Sequence[str]) -> tuple[list[str], OldLine]:
 
 def _one(line: OldLine, name: str, value: str) -> list[str]:
     """Takes one flag with its value; gives the words it means today."""
-    if name in _ADDRESS:
-        return ["--on", value]
+    if name in _AS_TODAY:
+        return [_AS_TODAY[name], value]
+    if name == _TYPE and value.lower() != "yaml":
+        hint = "write it as an experiment file, or train from Python: rayfish.Trainer(PPOConfig())"
+        raise RayfishError(f"--type {value} runs a file of code, which `rayfish train` does not", hint)
     if name in _VALUED:
         line.notes += [f"{name} {value}: {_VALUED[name]}"] if _VALUED[name] else []
     elif name in _WHOLE:
-        if not value.isdigit():
-            raise RayfishError(f"{name} is {value!r}, but takes a whole number", f"{name} 1")
+        if not value.isdigit() or (name == _SAMPLES and int(value) < 1):
+            least = ", 1 or more" if name == _SAMPLES else ""
+            raise RayfishError(f"{name} is {value!r}, but takes a whole number{least}", f"{name} 1")
+        if name == _SAMPLES:
+            return _samples(line, int(value))
         line.values[_WHOLE[name]] = int(value)
+    elif name == _TYPE:
+        pass
     elif name in _NESTED:
         line.values[_NESTED[name]] = parse_mapping(name, value)
     else:
@@ -134,6 +155,18 @@ def _one(line: OldLine, name: str, value: str) -> list[str]:
     return []
 
 
+def _samples(line: OldLine, count: int) -> list[str]:
+    """`--num-samples N` repeated every trial N times; so does `--seeds`, with a seed for each."""
+    if count < 2:
+        return []
+    line.notes.append(
+        f"{_SAMPLES} {count}: {count} runs in turn, each with a seed of its own (--seeds {count})"
+    )
+    return ["--seeds", str(count)]
+
+
 def _flags(values: Mapping[str, Any]) -> str:
-    names = {key: flag for flags in (_TEXT, _WHOLE, _NESTED) for flag, key in flags.items()}
+    names: dict[str, str] = {}
+    for flag, key in (*_TEXT.items(), *_WHOLE.items(), *_NESTED.items()):
+        names.setdefault(key, flag)
     return " ".join(names.get(key, key) for key in values)

@@ -66,6 +66,14 @@ Frequency = Annotated[int | None, typer.Option(help="Iterations between checkpoi
 AtEnd = Annotated[
     bool, typer.Option("--checkpoint-at-end", help="Save at the end (the default).", rich_help_panel=_OLD)
 ]
+Restore = Annotated[
+    str | None,
+    typer.Option(
+        metavar="RUN|CHECKPOINT",
+        help="A new run that goes on from a checkpoint's whole state (--resume goes on in its own run).",
+        rich_help_panel=_OLD,
+    ),
+]
 LocalMode = Annotated[
     bool, typer.Option("--local-mode", help="No remote runners: one process.", rich_help_panel=_OLD)
 ]
@@ -92,6 +100,7 @@ def train(
     checkpoint_freq: Frequency = None,
     checkpoint_at_end: AtEnd = False,
     local_mode: LocalMode = False,
+    restore: Restore = None,
     closest: Closest = False,
     cfg: Cfg = None,
     package: Package = None,
@@ -115,6 +124,7 @@ def train(
     name = chosen(file, name)
     overrides = _from_flags(local_dir, checkpoint_freq, checkpoint_at_end, local_mode) + overrides
     overrides = (context.obj.overrides(name) if name and context.obj else []) + overrides
+    _require_one_beginning(resume, restore, seeds, context.obj)
     old = _old_line(context.obj, name, resume)
     options = RayOptions(address, ray_num_cpus, ray_num_gpus, ray_object_store_memory, temp_dir, dashboard)
     common = {"fit": fit, "plain": plain or None, "command": shlex.join(["rayfish", *sys.argv[1:]])}
@@ -130,11 +140,37 @@ def train(
     sources: list[str | OldExperiment | None] = (
         [old] if old else [*experiments_in(name, config_dir)] or [None]
     )
+    if restore is not None and sources == [None] and not multirun:
+        run_one(None, *overrides, restore=restore, ray_options=options, **common)
+        return
     runs, refused = _experiments(sources, overrides, where, multirun=multirun, seeds=seeds)
+    if restore is not None:
+        common["restore"] = restore
     if len(runs) == 1 and not refused:
         run_one(runs[0][1], ray_options=options, **common)
     else:
         _run_several(runs, options, common, refused)
+
+
+def _require_one_beginning(
+    resume: str | None, restore: str | None, seeds: int | None, line: OldLine | None
+) -> None:
+    """A run begins in one way; what would be ignored beside it is refused."""
+    if resume is not None and restore is not None:
+        raise RayfishError(
+            f"--resume {resume} and --restore {restore} are both given",
+            "--resume goes on in that run's folder, --restore in a new one: give one of them",
+        )
+    if restore is not None and seeds is not None:
+        raise RayfishError(
+            f"--restore {restore} brings its random numbers with it, so --seeds {seeds} would repeat one run",
+            "leave out --seeds, or start from the weights alone: algo.checkpoint_path=RUN",
+        )
+    if resume is not None and line is not None and line.values:
+        raise RayfishError(
+            f"--resume {resume} continues one run with its own experiment, but {line.flags} is given too",
+            "leave that out; key=value settings are fine",
+        )
 
 
 def _require_alone(resume: str, given: list[str]) -> None:

@@ -15,7 +15,7 @@ from rayfish.envs import catalog
 from rayfish.envs.spec import EnvSpec
 from rayfish.errors import CodeError, EnvironmentFault
 from rayfish.experiment import imports as user_code
-from rayfish.experiment.old.env_names import OLD_EXAMPLES, todays_env
+from rayfish.experiment.old.env_names import OLD_EXAMPLES, gone_env, todays_env
 
 OWN_NAMES = "rayfish-"
 """How the names begin under which Rayfish itself registers environments with Ray, one per algorithm."""
@@ -62,6 +62,9 @@ def _named(name: str, spec: EnvSpec) -> Source:
     today = todays_env(name)
     if today is not None and not _answers(name):
         return replace(_named(today.env, spec), env_config=today.env_config)
+    gone = gone_env(name)
+    if gone is not None and "." in name:
+        raise EnvironmentFault(*gone)
     if ":" in name or user_code.is_file_path(name):
         return _from_module(name, spec)
     gym_id = catalog.find_id(name)
@@ -71,6 +74,8 @@ def _named(name: str, spec: EnvSpec) -> Source:
         target = find(name)
         if target is not None:
             return Source(target=_maker(target, name), registered=find is not _from_entry_point)
+    if gone is not None:  # no environment is registered under that name either
+        raise EnvironmentFault(*gone)
     if catalog.looks_like_id(name) or not _importable(name):
         raise catalog.unknown(name)
     if name.startswith(f"{OLD_EXAMPLES}."):

@@ -21,6 +21,7 @@ from typing import Any
 
 from rayfish.errors import CodeError, did_you_mean
 from rayfish.experiment.old import modules as old_modules
+from rayfish.experiment.old.env_names import gone_env
 
 _FORMS = "write pkg.module:Name, pkg.module.Name or file.py:Name"
 
@@ -202,7 +203,8 @@ def _broken(name: str, error: BaseException) -> CodeError:
     source = f"\n    {frame.line}" if frame and frame.line else ""
     hint = "fix that line" if frame else "see the traceback with --debug"
     if isinstance(error, ModuleNotFoundError) and error.name:
-        hint = f"pip install {error.name.split('.')[0]}, or mend that import"
+        gone = gone_env(error.name)
+        hint = gone[1] if gone else f"pip install {error.name.split('.')[0]}, or mend that import"
     return CodeError(f"importing {name!r} failed{where}: {reason}{source}", hint)
 
 

@@ -33,6 +33,7 @@ from rayfish.files import atomic_link, exchange
 from rayfish.metrics import text
 
 if TYPE_CHECKING:
+    from rayfish.experiment import Experiment
     from rayfish.run.trainer import Trainer
 
 LAYOUT = 2
@@ -173,21 +174,29 @@ def require_fitting(folder: Path, header: dict[str, Any], trainer: Trainer) -> N
 
     :raises CheckpointError: it was made with others, or with another Ray
     """
-    require_same_ray(folder, header)
-    wanted = {"algo": "algo.name", "env": "environment.env"}
-    for what, key in wanted.items():
-        made, here = header[what], trainer.experiment.get(key)
-        if made != here:
-            raise CheckpointError(
-                f"{folder} was made with {key}={made}; you have {key}={here}",
-                f"set {key}={made} to continue it, or start from its weights with algo.checkpoint_path",
-            )
+    require_same_task(folder, header, trainer.experiment)
     for agent, made in header.get("spaces", {}).items():
         here = _spaces(trainer).get(agent)
         if here != made:
             raise CheckpointError(
                 f"{folder} was made with other spaces of {header['env']}: {_differing(made, here)}",
                 "give the env_config of that run, or train anew",
+            )
+
+
+def require_same_task(folder: Path, header: dict[str, Any], experiment: Experiment) -> None:
+    """What can be judged of a checkpoint before anything is built: Ray, algorithm, environment.
+
+    :raises CheckpointError: it was made with others
+    """
+    require_same_ray(folder, header)
+    wanted = {"algo": "algo.name", "env": "environment.env"}
+    for what, key in wanted.items():
+        made, here = header[what], experiment.get(key)
+        if made != here:
+            raise CheckpointError(
+                f"{folder} was made with {key}={made}; you have {key}={here}",
+                f"set {key}={made} to continue it, or start from its weights with algo.checkpoint_path",
             )
 
 
@@ -213,6 +222,19 @@ def restore(folder: Path, trainer: Trainer) -> list[str]:
     if missing:
         notes.append(f"this checkpoint has no state that fits {', '.join(missing)}: new episodes there")
     return notes
+
+
+def adopt(folder: Path, donor: Path) -> Path:
+    """Copies a checkpoint of another run into `folder`, where it becomes the last; gives its place there."""
+    folder.mkdir(parents=True, exist_ok=True)
+    iteration = int(read_header(donor)["iteration"])
+    draft = folder / f".writing-{iteration:06d}-{os.getpid()}"
+    shutil.rmtree(draft, ignore_errors=True)
+    shutil.copytree(donor, draft)
+    for path in folder.glob("[0-9]*"):
+        if int(path.name) >= iteration:
+            shutil.rmtree(path)
+    return draft.rename(folder / f"{iteration:06d}")
 
 
 def in_words(folder: Path) -> str:

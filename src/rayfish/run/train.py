@@ -19,8 +19,15 @@ from rayfish.metrics.stop import StopConditions
 from rayfish.metrics.system import SystemUsage
 from rayfish.metrics.timing import bottleneck
 from rayfish.run import autotune, preflight, recover, resources
-from rayfish.run.checkpoint import Checkpoints, in_words
-from rayfish.run.directory import RunDirectory, find_run
+from rayfish.run.checkpoint import (
+    Checkpoints,
+    adopt,
+    in_words,
+    read_header,
+    require_same_task,
+    require_whole,
+)
+from rayfish.run.directory import RunDirectory, find_checkpoint, find_run
 from rayfish.run.engine import RayOptions
 from rayfish.run.faults import ending, explained, writing
 from rayfish.run.logs import capture
@@ -34,6 +41,7 @@ def train(
     experiment: Any = None,
     *overrides: Override,
     resume: str | Path | None = None,
+    restore: str | Path | None = None,
     env: Any = None,
     config_dir: str | Path | None = None,
     fit: bool = False,
@@ -46,6 +54,8 @@ def train(
     :param experiment: an `Experiment`, the name of a preset or file, or RLlib's config (`PPOConfig()`)
     :param overrides: `key=value` words, as on the command line, or dictionaries: `{"training.lr": 1e-3}`
     :param resume: a run to continue (path, name, id or `last`) in place of starting a new one
+    :param restore: a checkpoint, or a run (its last one): a new run goes on from its whole state, with this
+        experiment, or with the checkpoint's own where none is named
     :param env: an environment class or creator function, in place of `environment.env`
     :param config_dir: a folder with the user's own Hydra groups
     :param fit: shrink what is asked for to what the machine has, and say what was changed
@@ -54,6 +64,7 @@ def train(
     :param ray_options: how to start Ray
     """
     options = ray_options or RayOptions()
+    donor: Path | None = None
     if resume is not None:
         directory = RunDirectory.open(find_run(str(resume)))
         directory.require_idle()
@@ -63,8 +74,16 @@ def train(
             experiment = replace(experiment, env=env)
     else:
         directory = None
-        asked = as_experiment(experiment, *overrides, env=env, config_dir=config_dir)
-        experiment = with_warm_start(asked)
+        donor = find_checkpoint(str(restore), order=("last", "best")) if restore is not None else None
+        if donor is not None and experiment is None:
+            experiment = replace(extended(Experiment.load(donor / "config.yaml"), overrides), env=env)
+        else:
+            experiment = as_experiment(experiment, *overrides, env=env, config_dir=config_dir)
+        experiment = with_warm_start(experiment)
+        if donor is not None:
+            header = read_header(donor)
+            require_same_task(donor, header, experiment)
+            require_whole(donor, header)
     notes = list(experiment.notes)
     if fit or experiment.fit:
         experiment, changes = resources.fit(experiment, options)
@@ -74,7 +93,8 @@ def train(
     notes += filter(None, [*info.notices, preflight.note_on_saving(experiment, info)])
     if directory is None:
         directory = RunDirectory.create(experiment, command=command or sys.argv)
-    run = Run(experiment, directory, options, info, plain=plain, notes=notes, resumed=resume is not None)
+    resumed = resume is not None
+    run = Run(experiment, directory, options, info, plain=plain, notes=notes, resumed=resumed, donor=donor)
     with run, writing(directory.path):
         while not run.over:
             recover.iterate(run)
@@ -90,6 +110,7 @@ class Run:
     :param info: what the check said of the environment
     :param notes: lines for the user to see first
     :param resumed: go on from the last checkpoint in `directory`
+    :param donor: a checkpoint of another run to go on from
     """
 
     def __init__(
@@ -102,6 +123,7 @@ class Run:
         plain: bool | None = None,
         notes: Sequence[str] = (),
         resumed: bool = False,
+        donor: Path | None = None,
     ) -> None:
         self.experiment = experiment
         self.directory = directory
@@ -113,7 +135,8 @@ class Run:
         self.info = info
         self._plain = plain
         self._notes = notes
-        self.resumed = resumed
+        self.resumed = resumed or donor is not None
+        self._donor = donor
         self._open = ExitStack()
 
     def __enter__(self) -> Run:
@@ -172,6 +195,10 @@ class Run:
         self._open.enter_context(capture(self.directory.log_file, self.console.log, level))
         for note in self._notes:
             self.console.note(note)
+        if self._donor is not None:
+            adopt(self.directory.checkpoints, self._donor)
+            self.directory.update(restored_from=str(self._donor))
+            self.console.note(f"goes on from {self._donor}")
         autotune.tune(self)
         fitting = fit(self.experiment, self.info)
         self.directory.begin(fitting.runner, autotune.said(self.experiment, fitting.why))
@@ -183,7 +210,7 @@ class Run:
         self.interrupts.begin()
         resume_at = recover.restore(self) if self.resumed else None
         self.sinks = self._open.enter_context(open_sinks(folder, self.experiment, resume_at=resume_at))
-        if self.resumed:
+        if self.resumed and self._donor is None:
             self.directory.continued(self.experiment)
         if resume_at:
             self.console.recall(read_jsonl(self.directory.metrics_file))

@@ -27,6 +27,7 @@ from rayfish.errors import ConfigError, Problem, RayfishError
 from rayfish.experiment import Experiment
 from rayfish.experiment.sections import OFFLINE
 from rayfish.experiment.words import Override
+from rayfish.generators import undisturbed
 from rayfish.metrics.collect import WINDOW, Collector
 from rayfish.run import autotune, checkpoint, preflight, resources
 from rayfish.run.ahead import import_ahead
@@ -195,7 +196,7 @@ class Trainer(TrainerNames):
             return as_evaluation(self._play(saved))
         if self.algorithm.eval_env_runner_group is None:
             return as_evaluation(self._evaluate_saved())
-        with self._watched(), self.watch.expecting_progress():
+        with self._watched(), self.watch.expecting_progress(), undisturbed():
             return as_evaluation(evaluation_metrics(self.algorithm.evaluate()))
 
     def _evaluate_saved(self) -> dict[str, float]:
@@ -207,7 +208,6 @@ class Trainer(TrainerNames):
 
     def _play(self, saved: str | Path) -> dict[str, float]:
         """Episodes of a checkpoint in this process, which leaves the training as it is."""
-        from rayfish.generators import undisturbed
         from rayfish.run.evaluate import evaluate
 
         episodes = self.experiment.get("evaluation.evaluation_duration")
@@ -227,7 +227,6 @@ class Trainer(TrainerNames):
     def agent(self) -> Agent:
         """The policies as they are now, to act with, as `rayfish.load` would give them after `save()`."""
         if self._agent is None:
-            from rayfish.generators import undisturbed
             from rayfish.run.policy import load
 
             with tempfile.TemporaryDirectory() as folder, self._watched(), undisturbed():

@@ -19,6 +19,7 @@ from rayfish.metrics.console import Console
 from rayfish.metrics.panel import View
 from rayfish.run import preflight, recover
 from rayfish.run import resources as run_resources
+from rayfish.run.checkpoint import adopt
 from rayfish.run.directory import RunDirectory
 from rayfish.run.engine import RayOptions
 from rayfish.run.faults import writing
@@ -139,7 +140,7 @@ class ExperimentWork(Work):
     def __init__(self, task: Task) -> None:
         experiment: Experiment = with_warm_start(task.payload)
         if task.donor:
-            _take_over(task)
+            adopt(task.folder / "checkpoints", Path(task.donor))
         resumed = task.resume and (task.folder / "run.json").is_file()
         if not resumed and task.folder.exists():
             shutil.rmtree(task.folder)  # an attempt that came to nothing
@@ -200,17 +201,3 @@ class ExperimentWork(Work):
 
 def _command(task: Task) -> str:
     return f"rayfish tune, trial {task.number}: " + " ".join(word(k, v) for k, v in task.params.items())
-
-
-def _take_over(task: Task) -> None:
-    """Another trial's checkpoint becomes this one's last; its own later ones are of a way not taken."""
-    donor = Path(task.donor)
-    folder = task.folder / "checkpoints"
-    folder.mkdir(parents=True, exist_ok=True)
-    draft = folder / f".taking-{donor.name}"
-    shutil.rmtree(draft, ignore_errors=True)
-    shutil.copytree(donor, draft)
-    for path in folder.glob("[0-9]*"):
-        if int(path.name) >= int(donor.name):
-            shutil.rmtree(path)
-    draft.rename(folder / donor.name)

@@ -11,7 +11,7 @@ import gymnasium as gym
 import pytest
 
 from rayfish.envs.build import EnvSpec, describe, make
-from rayfish.errors import EnvironmentFault
+from rayfish.errors import CodeError, EnvironmentFault
 from rayfish.experiment.old.env_names import MOVED, OLD_EXAMPLES, closest_env, needs_ale, todays_env
 
 CLASSIC = [
@@ -192,3 +192,29 @@ def test_the_table_is_read_without_gymnasium_or_ray():
     code = "import sys, rayfish.experiment.old.env_names\nprint({'gymnasium', 'ray'} & set(sys.modules))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "set()"
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "ray.rllib.env.wrappers.unity3d_env.Unity3DEnv",
+        "ray.rllib.env.wrappers.unity3d_env:Unity3DEnv",
+        "ray.rllib.env.unity3d_env.Unity3DEnv",
+        "Unity3DEnv",
+        "unity3d",
+    ],
+)
+def test_unitys_wrapper_gets_a_sentence_that_says_where_it_went(name):
+    assert importlib.util.find_spec("ray.rllib.env.wrappers.unity3d_env") is None, "Ray ships it again"
+    with pytest.raises(EnvironmentFault, match="RLlib dropped its Unity wrapper") as told:
+        make(EnvSpec(name))
+    assert "mlagents-envs" in told.value.hint
+
+
+def test_a_file_that_imports_unitys_wrapper_gets_the_same_next_step(tmp_path):
+    (tmp_path / "my_unity.py").write_text(
+        "from ray.rllib.env.wrappers.unity3d_env import Unity3DEnv\nclass Mine(Unity3DEnv): ...\n"
+    )
+    with pytest.raises(CodeError) as told:
+        make(EnvSpec("my_unity.py:Mine", (str(tmp_path),)))
+    assert "mlagents-envs" in told.value.hint

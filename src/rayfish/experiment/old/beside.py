@@ -73,15 +73,16 @@ def _beside_config(
         return [became("runtime.name", str(value)) if value else ignored("none given")]
     if key in ("num_samples", "repeat"):
         more = int(value or 1) > 1
-        return [
-            became("search.num_samples", value, "`rayfish tune` runs them") if more else ignored("one run")
-        ]
+        why = f"`rayfish tune` runs them all; `rayfish train` runs one, or {value} with --seeds {value}"
+        return [became("search.num_samples", value, why, changed=True) if more else ignored("one run")]
     if key == "time_budget_s":
         return [became("stop_conditions.time_total_s", value) if value else ignored("none given")]
     if key == "restore":
-        why = "a checkpoint of old Ray cannot be opened today: train anew, or name a Rayfish run"
+        why = "a file does not name where a run begins: rayfish train -f FILE --restore RUN"
         return [refused(why) if value else ignored("none given")]
-    if key in ("scheduler", "search_alg", "metric", "mode"):
+    if key in _SEARCH:
+        return [_search(key, value)]
+    if key in ("metric", "mode"):
         return [became(f"search.{key}", value, "`rayfish tune` reads it") if value else ignored("none given")]
     if key in EXPERIMENT_IGNORED:
         return [ignored(EXPERIMENT_IGNORED[key])]
@@ -94,6 +95,44 @@ def _beside_config(
     home = "config" if key in rules.known_keys() else ""
     hint = f"it belongs into {home}" if home else "remove it"
     return [refused(f"an experiment has no key {key!r}: {hint}")]
+
+
+_SEARCH: dict[str, tuple[str, dict[str, str]]] = {
+    "scheduler": (
+        "scheduler",
+        {
+            "fifo": "none",
+            **dict.fromkeys(("asha", "asynchyperband", "async_hyperband"), "asha"),
+            **dict.fromkeys(("hyperband", "hb_bohb", "hyperbandforbohb"), "hyperband"),
+            **dict.fromkeys(("medianstopping", "medianstoppingrule", "median_stopping_rule"), "median"),
+            **dict.fromkeys(("populationbasedtraining", "pbt"), "pbt"),
+            "pb2": "pb2",
+        },
+    ),
+    "search_alg": (
+        "method",
+        {
+            **{
+                name: name for name in ("random", "optuna", "hyperopt", "bayesopt", "nevergrad", "ax", "hebo")
+            },
+            **dict.fromkeys(("variant_generator", "basicvariantgenerator"), "random"),
+            **dict.fromkeys(("bohb", "tunebohb"), "bohb"),
+        },
+    ),
+}
+"""Tune's schedulers and search algorithms, by the names and classes of the time -> today's."""
+
+
+def _search(key: str, value: Any) -> Outcome:
+    """Tune's scheduler or search algorithm, which a single run has no use for."""
+    if not value:
+        return ignored("none given")
+    today, names = _SEARCH[key]
+    bare = str(value).rpartition(".")[2].lower().removesuffix("scheduler").removesuffix("search")
+    if bare not in names:
+        return refused(f"there is no {key} {value!r}: choose one of {', '.join(sorted(set(names.values())))}")
+    why = "`rayfish tune` reads it, `rayfish train` does not"
+    return became(f"search.{today}", names[bare], why, changed=True)
 
 
 _CHECKPOINT = {

@@ -172,6 +172,20 @@ def closest_env(name: str) -> Today | None:
     return None
 
 
+_UNITY = re.compile(r"(ray\.rllib\.env\.(wrappers\.)?unity3d_env([.:]Unity3DEnv)?)|unity_?3d(_?env)?", re.I)
+
+
+def gone_env(name: str) -> tuple[str, str] | None:
+    """What happened to an environment that RLlib has dropped, and the next step; None for every other."""
+    if _UNITY.fullmatch(name.strip()) is None:
+        return None
+    return (
+        f"{name!r} is gone: RLlib dropped its Unity wrapper, and Ray 2.60 ships no Unity3DEnv",
+        "pip install mlagents-envs, copy rllib/env/wrappers/unity3d_env.py of Ray 2.50 next to the "
+        "experiment, and write environment.env=unity3d_env.py:Unity3DEnv (docs/old-files.md)",
+    )
+
+
 def needs_ale(name: str) -> bool:
     """Whether a name is an Atari id, of any time: ale-py registers them once it is imported."""
     return name.startswith("ALE/") or _ATARI_ID.match(name) is not None
