@@ -33,7 +33,7 @@ def swept(ray_session, tmp_path_factory):
         "cartpole",
         {"training.lr": "loguniform(1e-4,1e-2)", "training.model": {"fcnet_hiddens": "grid([16],[32,32])"}},
         *SMALL,
-        f"runtime.local_dir={folder}",
+        {"runtime.local_dir": str(folder)},
         method="grid",
         num_samples=2,
         max_concurrent=1,
@@ -64,6 +64,15 @@ def test_a_trial_in_a_worker_that_served_others_equals_a_run_of_its_own(swept, w
         return [(line["rollout/return_mean"], line["learn/default_policy/total_loss"]) for line in lines]
 
     assert returns(folder) == returns(again)
+
+
+def test_the_result_answers_to_the_names_of_ray_tunes(swept):
+    assert swept.get_best_trial() == swept.best
+    assert swept.get_best_config("episode_reward_mean", "max") == swept.best_config
+    worst = swept.get_best_trial(metric="episode_reward_mean", mode="min")
+    assert worst.value == min(trial.value for trial in swept.trials)
+    assert rayfish.load(swept.get_best_checkpoint()).algo == "PPO"
+    assert list(swept.dataframe()["trial"]) == [trial.number for trial in swept.trials]
 
 
 def test_the_policy_of_the_best_trial_loads(swept):
