@@ -221,3 +221,31 @@ def test_what_an_experiment_has_no_place_for_is_refused_by_name():
     assert found.get("environment.env") == "CartPole-v1"
     assert [note.partition(" is")[0] for note in found.notes][-1] == "num_env_runners"
     assert as_experiment(DQNConfig(), env=Rendezvous3DOF).get("algo.name") == "DQN"
+
+
+OWN_MODULE = """
+import torch
+from ray.rllib.core.columns import Columns
+from ray.rllib.core.rl_module.apis.value_function_api import ValueFunctionAPI
+from ray.rllib.core.rl_module.torch import TorchRLModule
+
+class Own(TorchRLModule, ValueFunctionAPI):
+    def setup(self):
+        self.pi, self.vf = torch.nn.Linear(4, 2), torch.nn.Linear(4, 1)
+
+    def _forward(self, batch, **kwargs):
+        return {Columns.ACTION_DIST_INPUTS: self.pi(batch[Columns.OBS])}
+
+    def compute_values(self, batch, embeddings=None):
+        return self.vf(batch[Columns.OBS]).squeeze(-1)
+"""
+
+
+def test_an_rlmodule_of_the_users_acts_and_is_evaluated_while_it_is_trained(workdir):
+    (workdir / "own.py").write_text(OWN_MODULE)
+    with rayfish.Trainer(
+        "cartpole", *SMALL, "~training.model.fcnet_hiddens", "training.model.custom_model=own.py:Own"
+    ) as trainer:
+        assert trainer.compute_single_action(np.zeros(4, np.float32)) in (0, 1)
+        assert trainer.get_policy().get_weights()["pi.weight"].shape == (2, 4)
+        assert trainer.evaluate()["evaluation"]["episode_reward_mean"] > 0
