@@ -234,6 +234,10 @@ KEYS = [
     Case("stop condition in words", "train cartpole stop_conditions.time_total_s=1h"),
     Case("stop condition on no metric", "train cartpole stop_conditions.episode_reward_meen=100"),
     Case("minibatch larger than the batch", "train cartpole training.minibatch_size=100000"),
+    Case(
+        "minibatch smaller than a sequence",
+        "train cartpole training.model.use_lstm=true training.minibatch_size=13",
+    ),
     Case("model key that does not exist", "train cartpole 'training.model.fcnet_hidden=[64]'"),
     Case("layer of no width", "train cartpole 'training.model.fcnet_hiddens=[64,0]'"),
     Case(

@@ -130,6 +130,19 @@ def _minibatch(experiment: Experiment, algo: str) -> Iterator[Problem]:
         yield Problem(written, what, hint, experiment.origin(written))
 
 
+def _sequences(experiment: Experiment, algo: str) -> Iterator[Problem]:
+    """With memory a minibatch is made of whole sequences; RLlib fails on one that has none."""
+    mini_key, length_key = "training.minibatch_size", "training.model.max_seq_len"
+    if algo != "PPO" or not experiment.get("training.model.use_lstm"):
+        return
+    mini, length = _effective(experiment, mini_key, algo), experiment.get(length_key) or 20
+    if _number(mini) and _number(length) and mini < length:
+        written = mini_key if experiment.get(mini_key) is not None else length_key
+        what = f"a minibatch of {mini} steps does not hold a sequence of {length}"
+        hint = f"set {mini_key}={length} or more, or {length_key}={mini} or less"
+        yield Problem(written, what, hint, experiment.origin(written))
+
+
 def _fragments(experiment: Experiment, algo: str) -> Iterator[Problem]:
     """PPO collects whole fragments; RLlib refuses a batch more than 10 % off."""
     key = "rollouts.rollout_fragment_length"
@@ -327,6 +340,7 @@ def _unrepeatable(experiment: Experiment, algo: str) -> Iterator[tuple[str, str,
 _CHECKS: tuple[Callable[[Experiment, str], Iterator[Problem]], ...] = (
     _recurrent_replay,
     _minibatch,
+    _sequences,
     _fragments,
     _evaluation,
     _learning_rate,
