@@ -178,6 +178,7 @@ def draw(known: dict[str, Any]) -> None:
     matplotlib.use("Agg")
     import matplotlib.pyplot as plt
 
+    known = {preset: known[preset] for preset in PRESETS if preset in known}
     figure, panels = plt.subplots(1, len(known), figsize=(5.2 * len(known), 4), squeeze=False, sharey=True)
     for panel, (preset, found) in zip(panels[0], known.items(), strict=True):
         for number, curve in enumerate(found["curves"]):
@@ -195,7 +196,7 @@ def draw(known: dict[str, Any]) -> None:
         panel.set_xlabel("million env steps")
         panel.grid(alpha=0.3)
     panels[0][0].set_ylabel("share saved of what burns when nobody acts")
-    panels[0][-1].legend(loc="lower right", fontsize=8)
+    panels[0][0].legend(loc="lower right", bbox_to_anchor=(1, 0.08), fontsize=8)
     figure.tight_layout()
     figure.savefig(RESULTS / "wildfire-training.png", dpi=120)
 
