@@ -47,9 +47,9 @@ FAULTS = [
         kept=False,
     ),
     Fault(
-        "env is made anew for ever",
-        train("breaks", f"environment.env_config.after=30 {ANEW}"),
-        "broke 10 times before one rollout was complete",
+        "env fails again whenever it is remade",
+        train("breaks", f"environment.env_config.after=5 {ANEW}"),
+        "was remade 10 times in a row and failed again within 10 steps each time",
         kept=False,
         here=True,
     ),

@@ -82,7 +82,6 @@ def test_what_is_wrong_is_named(space, observation, reward, said):
     assert "step() of Told (test_guard.py:" in caught.value.what
     assert "in step 1 of the episode" in caught.value.what
     assert "rayfish env check told" in caught.value.hint
-    pulse.rollout_done()
 
 
 def test_a_dict_with_other_keys_is_told_which():
@@ -92,7 +91,6 @@ def test_a_dict_with_other_keys_is_told_which():
     with pytest.raises(EnvironmentFault) as caught:
         env.step(0)
     assert "add 'mask', leave out 'msak'" in caught.value.hint
-    pulse.rollout_done()
 
 
 def test_what_an_environment_has_is_found_behind_its_guard():
@@ -122,7 +120,6 @@ def test_an_exception_tells_in_which_step_it_was():
     with pytest.raises(AttributeError) as caught:
         env.step(0)
     assert caught.value.__notes__ == ["in step 2 of the episode"]
-    pulse.rollout_done()
 
 
 def test_a_call_that_hangs_is_found_with_its_line():

@@ -15,7 +15,7 @@ import psutil
 import pytest
 
 from rayfish.envs.processes import in_processes
-from rayfish.envs.pulse import Patience, pulse
+from rayfish.envs.pulse import Patience
 from rayfish.envs.spec import EnvSpec
 from rayfish.errors import EnvironmentFault
 from rayfish.run.faults import explain
@@ -81,7 +81,6 @@ def make(workdir):
     yield make
     for vector in made:
         vector.close()
-    pulse().faults = 0
 
 
 def stepped(vector, steps=4):

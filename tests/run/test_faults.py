@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -12,7 +13,7 @@ import rayfish
 from rayfish.algorithm.workers import census
 from rayfish.errors import RunFailed
 from rayfish.run.faults import explain_exit, explain_text
-from tests.helpers import info_of, metrics_of
+from tests.helpers import comparable, info_of, metrics_of
 
 SMALL = (
     "rollouts.num_envs_per_env_runner=2",
@@ -47,6 +48,8 @@ class World(gym.Env):
             raise ValueError("the motor is hot")
         if self.left < 0 and self.fault == "hangs":
             time.sleep(3600)
+        if self.fault == "now and then" and self.np_random.random() < 0.02:
+            raise ValueError("the motor is hot")
         return self.np_random.random(2).astype(np.float32), 1.0, self.t >= 10, False, {}
 """
 
@@ -119,7 +122,33 @@ def test_restarts_end_at_their_limit_with_the_reason(words, capsys):
     assert "Traceback" not in out
 
 
-def test_environments_made_anew_are_counted_and_told(words, capsys):
+@pytest.mark.parametrize("runner", ["batched", "rllib"])
+def test_a_simulator_that_fails_now_and_then_is_trained_with_and_the_run_repeats(words, workdir, runner):
+    more = words(
+        "environment.env_config.fault=now and then",
+        "fault_tolerance.restart_failed_sub_environments=true",
+        f"rollouts.runner={runner}",
+    )
+    told = []
+    with rayfish.Trainer("cartpole", *more) as trainer:
+        trainer.losses.tell = told.append
+        whole = [comparable(trainer.step()) for _ in range(4)]
+    with rayfish.Trainer("cartpole", *more) as trainer:
+        first = [comparable(trainer.step()) for _ in range(2)]
+        saved = trainer.save(workdir / "saved")
+        counters = {"run/env_restarts": first[-1]["run/env_restarts"]}
+    with rayfish.Trainer("cartpole", *more) as trainer:
+        assert trainer.restore(saved) == []
+        trainer.losses.load_state(counters)
+        rest = [comparable(trainer.step()) for _ in range(2)]
+    assert [*first, *rest] == whole
+    assert whole[-1]["run/env_restarts"] >= 8
+    assert all(after["run/env_steps"] - before["run/env_steps"] >= 190 for before, after in pairwise(whole))
+    assert whole[-1]["rollout/length_mean"] == 10, "a lost episode was counted"
+    assert told[0].endswith(f"remade with new seeds ({whole[0]['run/env_restarts']} so far)")
+
+
+def test_environments_that_were_remade_are_counted_and_told(words, capsys):
     run = rayfish.train(
         "cartpole",
         *words("environment.env_config.fault=breaks", "fault_tolerance.restart_failed_sub_environments=true"),
@@ -128,7 +157,7 @@ def test_environments_made_anew_are_counted_and_told(words, capsys):
     )
     assert info_of(run)["counters"]["run/env_restarts"] >= 1
     out = capsys.readouterr().out
-    assert "an environment broke: ValueError: the motor is hot (" in out
+    assert "failed: ValueError: the motor is hot (" in out
     assert "Traceback" not in out
 
 

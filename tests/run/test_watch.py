@@ -73,15 +73,6 @@ def test_iterations_without_a_step_add_up(experiment):
                 stand_still(0.2)
 
 
-def test_environments_that_cannot_go_on_end_the_run_they_belong_to(experiment):
-    with Watch(experiment) as one, Watch(experiment) as two:
-        with pytest.raises(RunFailed, match="broke 10 times"), explained(experiment, one):
-            for _ in range(10):
-                pulse.pulse().fault("it is hot", "env")
-        assert two.reason is None
-    pulse.rollout_done()
-
-
 def test_a_trainer_whose_ray_does_not_start_leaves_no_watch(experiment, monkeypatch):
     def broken(*_):
         raise RayfishError("no Ray today")

@@ -28,6 +28,7 @@ from rayfish.envs.build import make, make_agents_vector, make_vector
 from rayfish.envs.guard import guarded
 from rayfish.envs.kinds import agents_and_spaces, is_parallel, is_rllib_multi_agent
 from rayfish.envs.processes import in_processes
+from rayfish.envs.restarts import restarting
 from rayfish.envs.rewards import clipped
 from rayfish.envs.spec import EnvSpec
 from rayfish.envs.vector import GymVector, Vector, holds_tensors
@@ -47,6 +48,7 @@ def env_creator(
     patience: pulse.Patience | None = None,
     vector: str = STACKED,
     policy: str = "",
+    failed: str = "",
 ) -> EnvCreator:
     """What to hand to `ray.tune.register_env`, or to `AlgorithmConfig.environment` as a callable.
 
@@ -55,8 +57,10 @@ def env_creator(
     :param patience: how long a call into the environment may take on a worker
     :param vector: how the batched path makes many of it
     :param policy: the one that all agents share, where there are several
+    :param failed: what a step becomes in which an environment fails and is remade (`envs.restarts`); "": an
+        error
     """
-    return EnvCreator(spec, setup, role, patience or pulse.Patience(), vector, policy)
+    return EnvCreator(spec, setup, role, patience or pulse.Patience(), vector, policy, failed)
 
 
 @dataclass(frozen=True)
@@ -65,6 +69,7 @@ class EnvCreator:
 
     :param vector: how `many` makes many of it
     :param policy: the one that all agents share, where there are several
+    :param failed: what a step becomes in which an environment fails and is remade; "": an error
     """
 
     spec: EnvSpec
@@ -73,43 +78,62 @@ class EnvCreator:
     patience: pulse.Patience = field(default_factory=pulse.Patience)
     vector: str = STACKED
     policy: str = ""
+    failed: str = ""
 
     def many(self, context: Any, num_envs: int) -> Vector:
         """So many environments as the batched path steps them, in the way `vector` says."""
-        if self.vector == AGENTS:
+        if self.vector in (AGENTS, NATIVE, PROCESSES):
             self._settle(context)
+        if self.vector == AGENTS:
             slots = make_agents_vector(self.spec, dict(context), num_envs)
             if slots is None:
                 return AgentsVector([self(context) for _ in range(num_envs)], self.policy)
-            slots = clipped(guarded(slots, self.spec.name), self.spec.clip_rewards)
-            return AgentSlots(slots, self.policy)
+            more = partial(make_agents_vector, self.spec, dict(context), num_envs)
+            return AgentSlots(self._checked(slots, more), self.policy)
         if self.vector == NATIVE:
-            self._settle(context)
-            env = make_vector(self.spec, dict(context), num_envs)
-            return self._native(_in_torch(env))
+            return self._native(context, num_envs)
         if self.vector == PROCESSES:
-            self._settle(context)
-            return GymVector(in_processes(self.spec, context, num_envs, self.patience))
+            make = partial(in_processes, self.spec, context, num_envs, self.patience, self.failed)
+            return GymVector(self._remade(make))
         makers = [partial(self, context) for _ in range(num_envs)]
         return GymVector(SyncVectorEnv(makers, copy=False, autoreset_mode=AutoresetMode.SAME_STEP))
 
-    def _native(self, env: gym.vector.VectorEnv) -> Vector:
+    def _native(self, context: Any, num_envs: int) -> Vector:
         """An environment's own vector; one of tensors is not looked at number by number, nor fetched."""
+        make = partial(make_vector, self.spec, dict(context), num_envs)
+        env = _in_torch(make())
         obs = env.reset()[0]
         if not holds_tensors(obs):
-            return GymVector(clipped(guarded(env, self.spec.name), self.spec.clip_rewards))
+            return GymVector(self._checked(env, make))
         if env.metadata.get("autoreset_mode") == AutoresetMode.SAME_STEP:
             return ResidentVector(env, self.spec.clip_rewards)
         return GymVector(clipped(TensorEnv(env, device_of(obs)), self.spec.clip_rewards))
 
+    def _checked(self, env: Any, make: Callable[[], Any]) -> Any:
+        """A vector with its guard, and what `make` makes in its place when it fails."""
+        first = [env]
+
+        def guarded_one() -> Any:
+            vector = first.pop() if first else make()
+            return clipped(guarded(vector, self.spec.name), self.spec.clip_rewards)
+
+        return self._remade(guarded_one)
+
+    def _remade(self, make: Callable[[], Any]) -> Any:
+        """What `make` makes, remade by it when it fails, where the experiment wants that."""
+        return restarting(make, self.spec.name, self.failed) if self.failed else make()
+
     def __call__(self, context: Any) -> Any:
         """An environment for RLlib; a `VectorEnv` when RLlib asks for `num_envs` at once."""
         self._settle(context)
-        if isinstance(context, VectorContext):
-            num_envs = context.pop("num_envs")
+        num_envs = context.pop("num_envs") if isinstance(context, VectorContext) else 0
+        return self._remade(partial(self._one, context, num_envs))
+
+    def _one(self, context: Any, num_envs: int) -> Any:
+        if num_envs:
             if self.vector == PROCESSES:  # these have guards of their own
                 options = {"copy": True, "autoreset_mode": AutoresetMode.NEXT_STEP}
-                return in_processes(self.spec, context, num_envs, self.patience, **options)
+                return in_processes(self.spec, context, num_envs, self.patience, self.failed, **options)
             env = make_vector(self.spec, dict(context), num_envs)
         else:
             env = for_rllib(make(self.spec, context))

@@ -38,6 +38,7 @@ from rayfish.algorithm.tasks import TaskSetter
 from rayfish.envs.build import EnvInfo, env_config_of, from_experiment
 from rayfish.envs.pulse import Patience
 from rayfish.envs.resolve import OWN_NAMES
+from rayfish.envs.restarts import OPTION, SKIP, TRUNCATE
 from rayfish.errors import ConfigError, Problem
 from rayfish.experiment.imports import load_object, use_paths
 from rayfish.experiment.mapping import load_mapping
@@ -97,6 +98,7 @@ _OWN = {
     "debugging": {"deterministic", "log_sys_usage", "log_level"},
     "resources": {"num_gpus"},
     "offline_data": {"actions_in_input_normalized"},
+    "fault_tolerance": {"restart_failed_sub_environments"},
     "framework": {"framework", "torch_compile_learner"},
 }
 
@@ -222,6 +224,7 @@ def _environment(
         "patience": Patience.of(experiment),
         "vector": fitting.vector,
         "policy": next(iter(policies_of(experiment))) if info.kind == "multi" else "",
+        "failed": (SKIP if fitting.batched else TRUNCATE) if experiment.get(OPTION) else "",
     }
     training = replace(from_experiment(experiment), old_api=info.old_api)  # no worker need try it again
     register_env(name, env_creator(training, **common))

@@ -13,10 +13,11 @@ from typing import Any
 
 import numpy as np
 from ray.rllib.callbacks.callbacks import RLlibCallback
+from ray.rllib.env.env_runner import NUM_ENV_STEP_FAILURES_LIFETIME
 from ray.rllib.utils.debug import update_global_seed_if_necessary
 
 from rayfish.algorithm.normalise import NormalizeObservations, normaliser_in, normaliser_of
-from rayfish.envs import pulse
+from rayfish.envs.restarts import LOST, RESTARTS
 from rayfish.envs.rewards import true_returns
 from rayfish.envs.vector import figures
 from rayfish.experiment.old import modules
@@ -60,10 +61,6 @@ class EpisodeReport(RLlibCallback):
         """Called before the user's callbacks: what they add to the result is told from what was there."""
         algorithm.rayfish_result_keys = frozenset(result)
 
-    def on_sample_end(self, **kwargs: Any) -> None:
-        """A rollout is complete: environments that were made anew in it did not do so for ever."""
-        pulse.rollout_done()
-
     def on_env_runners_recreated(
         self, *, algorithm: Any, env_runner_group: Any, env_runner_indices: Sequence[int], **kwargs: Any
     ) -> None:
@@ -92,6 +89,13 @@ class EpisodeReport(RLlibCallback):
     ) -> None:
         """Called by RLlib on the process that stepped the episode."""
         chunks = [*(prev_episode_chunks or ()), episode]
+        restarts = sum(
+            info.get(RESTARTS, 0) for info in _known(_first_infos(chunks[0]), _last_infos(episode))
+        )
+        if restarts:
+            metrics_logger.log_value(NUM_ENV_STEP_FAILURES_LIFETIME, restarts, reduce="lifetime_sum")
+        if any(info.get(LOST) for info in _known(_last_infos(episode))):
+            return
 
         def log(key: tuple[str, ...], value: float) -> None:
             metrics_logger.log_value((REPORT, *key), value, reduce="item_series")
@@ -158,6 +162,16 @@ def _last_infos(episode: Any) -> list[Any]:
     if hasattr(episode, "agent_episodes"):
         return [part.get_infos(-1) for part in episode.agent_episodes.values() if len(part)]
     return [episode.get_infos(-1)]
+
+
+def _first_infos(episode: Any) -> list[Any]:
+    if hasattr(episode, "agent_episodes"):
+        return [part.get_infos(0) for part in episode.agent_episodes.values() if len(part)]
+    return [episode.get_infos(0)]
+
+
+def _known(*infos: list[Any]) -> list[dict[str, Any]]:
+    return [info for part in infos for info in part if isinstance(info, dict)]
 
 
 def _env_metrics(episode: Any) -> Iterator[tuple[str, float]]:

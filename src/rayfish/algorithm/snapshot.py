@@ -29,6 +29,7 @@ from ray.rllib.utils.metrics import (
 )
 
 from rayfish.algorithm.normalise import NormalizeObservations
+from rayfish.envs import restarts as env_restarts
 from rayfish.envs import state as env_state
 from rayfish.envs.state import FRESH
 from rayfish.generators import generators, set_generators
@@ -301,13 +302,17 @@ def _vector_state(vector: Any, way: str) -> dict[str, Any] | None:
     inner = vector.unwrapped
     if not hasattr(inner, "envs"):  # other processes, or one environment that is a vector by itself
         return None
-    saved = env_state.dump(inner.envs, way)
-    return {"envs": saved, "vector": {name: getattr(inner, name) for name in _VECTOR if hasattr(inner, name)}}
+    return {
+        "envs": env_state.dump(inner.envs, way),
+        "vector": {name: getattr(inner, name) for name in _VECTOR if hasattr(inner, name)},
+        "restarts": env_restarts.counters(inner.envs),
+    }
 
 
 def _restore_vector(vector: Any, way: str, state: dict[str, Any]) -> None:
     inner = vector.unwrapped
     inner.envs = env_state.load(inner.envs, way, state["envs"])
+    env_restarts.set_counters(inner.envs, state.get("restarts"))
     vars(inner).update(state["vector"])
 
 

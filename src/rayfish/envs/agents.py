@@ -33,6 +33,7 @@ from gymnasium.vector.utils import create_empty_array
 
 from rayfish.envs.kinds import agents_and_spaces
 from rayfish.envs.play import ALL
+from rayfish.envs.restarts import LOST, RESTARTS
 from rayfish.envs.rewards import TRUE_RETURN, true_returns
 from rayfish.envs.vector import GymVector, Moment, Tree, Vector, _of_one, as_array
 from rayfish.errors import EnvironmentFault
@@ -99,12 +100,18 @@ class AgentsVector(Vector):
         terminated, truncated = np.zeros(self.num_slots, bool), np.zeros(self.num_slots, bool)
         ended: list[int] = []
         final: list[Any] = []
+        lost: np.ndarray | None = None
         for index, env in enumerate(self.envs):
             base = index * len(self.agents)
             chosen = {
                 agent: actions[base + place] for agent, place in self._places.items() if valid[base + place]
             }
             obs, gained, over, cut, infos = env.step(chosen)
+            if LOST in infos:
+                lost = np.zeros(self.num_slots, bool) if lost is None else lost
+                lost[base : base + len(self.agents)] = True
+                self._remade(index, obs, infos)
+                continue
             self._lengths[index] += 1
             all_over, all_cut = bool(over.get(ALL)), bool(cut.get(ALL))
             for agent in chosen:
@@ -128,6 +135,8 @@ class AgentsVector(Vector):
                 self._see(base, {agent: seen for agent, seen in obs.items() if agent not in left})
         slots = np.asarray(ended, np.int64)
         last = self._stacked(final)
+        if lost is not None:
+            valid &= ~lost
         all_here = None if valid.all() else valid
         return Moment(
             map_nested(np.copy, self._obs),
@@ -138,6 +147,7 @@ class AgentsVector(Vector):
             slots,
             last,
             present=self.present,
+            lost=lost,
         )
 
     def state(self) -> dict[str, Any]:
@@ -150,8 +160,19 @@ class AgentsVector(Vector):
         for env in self.envs:
             env.close()
 
+    def _remade(self, index: int, obs: dict[Any, Any], infos: dict[Any, Any]) -> None:
+        """An environment failed and begins another episode; the step was none."""
+        self.restarts += infos[RESTARTS]
+        self.lost_episodes += 1
+        self.lost_steps += 1
+        self._returns[index], self._lengths[index] = 0.0, 0
+        base = index * len(self.agents)
+        self._here[base : base + len(self.agents)] = False
+        self._see(base, obs)
+
     def _begin(self, index: int, seed: int | None) -> None:
-        obs, _ = self.envs[index].reset(seed=seed)
+        obs, infos = self.envs[index].reset(seed=seed)
+        self.restarts += sum((info or {}).get(RESTARTS, 0) for info in infos.values())
         self._returns[index], self._lengths[index] = 0.0, 0
         self._see(index * len(self.agents), obs)
 
@@ -202,6 +223,13 @@ class AgentSlots(GymVector):
         obs, rewards, terminated, truncated, infos = self.env.step(actions)
         obs, rewards = map_nested(as_array, obs), as_array(rewards)
         terminated, truncated = as_array(terminated).astype(bool), as_array(truncated).astype(bool)
+        lost = self._count_restarts(infos)
+        if lost is not None:  # all of them: they fail as one
+            self._returns[:], self._lengths[:] = 0.0, 0
+            self.lost_steps += len(self._lengths)
+            rewards, ended = rewards.astype(np.float32), np.zeros(0, np.int64)
+            final = map_nested(lambda leaf: leaf[:0], obs)
+            return Moment(obs, rewards, terminated, truncated, ~lost, ended, final, lost=lost)
         self._returns += sum(rewards.reshape(-1, len(self.agents)).T)
         self._lengths += 1
         over = terminated | truncated

@@ -81,7 +81,6 @@ class _Guarding:
         except Exception as error:
             if not any(note.startswith(NOTE) for note in getattr(error, "__notes__", ())):
                 error.add_note(f"{NOTE}{self.episode_step} of the episode")
-            mine.fault(f"{type(error).__name__}: {error}", self.name)
             raise
         finally:
             mine.running.pop(me, None)
@@ -93,7 +92,6 @@ class _Guarding:
         where = f" ({Path(file).name}:{line})" if file else ""
         what = f"{method}() of {cls}{where} returned {wrong.what}, in step {self.episode_step} of the episode"
         place = f"mend {file}:{line}" if file else f"mend {cls}"
-        pulse().fault(what, self.name)
         return EnvironmentFault(
             what, f"{place}: {wrong.hint}; rayfish env check {self.name} tries the environment by itself"
         )

@@ -41,6 +41,7 @@ from rayfish.envs import pulse
 from rayfish.envs.build import make
 from rayfish.envs.guard import guarded
 from rayfish.envs.resolve import resolve
+from rayfish.envs.restarts import restarting
 from rayfish.envs.rewards import clipped
 from rayfish.envs.spec import EnvConfig, EnvSpec
 from rayfish.errors import EnvironmentFault, RayfishError
@@ -59,12 +60,14 @@ def in_processes(
     config: Any,
     num_envs: int,
     patience: pulse.Patience,
+    failed: str = "",
     **options: Any,
 ) -> ProcessVector:
     """So many environments of a spec, each in a process of its own.
 
     :param config: the `env_config`; what it says of its worker (`worker_index`) goes with it
     :param patience: how long a call into an environment may take
+    :param failed: what a step becomes in which an environment fails and is remade (`envs.restarts`)
     :param options: of Gymnasium's `AsyncVectorEnv`, in place of those of the batched path
     """
     said = {name: getattr(config, name) for name in _WORKER if hasattr(config, name)}
@@ -72,7 +75,7 @@ def in_processes(
     known = gym.registry.get(source.gym_id) if source.gym_id is not None else None
     if source.registered:  # the other processes have no registry of Ray to look into
         spec = replace(spec, object=source.target)
-    maker = Maker(spec, dict(config), said, known)
+    maker = Maker(spec, dict(config), said, known, failed)
     return ProcessVector([maker] * num_envs, patience, spec.name, **options)
 
 
@@ -85,15 +88,20 @@ class Maker:
 
     :param worker: what the `env_config` says of its worker, by attribute
     :param registered: the environment's entry in Gymnasium's registry, which may have been made in a notebook
+    :param failed: what a step becomes in which the environment fails and is remade; "": an error
     """
 
     spec: EnvSpec
     config: Mapping[str, Any]
     worker: Mapping[str, Any] = field(default_factory=dict)
     registered: Any = None
+    failed: str = ""
 
     def __call__(self) -> gym.Env:
         """The environment."""
+        return restarting(self._one, self.spec.name, self.failed) if self.failed else self._one()
+
+    def _one(self) -> gym.Env:
         if self.registered is not None:
             gym.registry.setdefault(self.registered.id, self.registered)
         config = EnvConfig(self.config)
@@ -188,19 +196,14 @@ class ProcessVector(AsyncVectorEnv):
             if error is self._told:  # an environment's own
                 raise
             self._told = self._death()
-            raise self._counted(self._told) from None  # that a pipe has ended says nothing more
+            raise self._told from None  # that a pipe has ended says nothing more
 
     def _raise_if_errors(self, successes: Any) -> None:
         """In place of Gymnasium's, which prints tracebacks and loses an exception's place and notes."""
         if not all(successes):
             self._state = AsyncState.DEFAULT
             self._told = self._fault() or self._death()
-            raise self._counted(self._told)
-
-    def _counted(self, error: BaseException) -> BaseException:
-        """Guards count faults in their own processes, which end with them; here they add up."""
-        pulse.pulse().fault(_in_short(error), self._name)
-        return error
+            raise self._told
 
     def _fault(self) -> BaseException | None:
         """What a process said of its end; None when it said nothing."""
@@ -282,10 +285,6 @@ def _without_main() -> Iterator[None]:
         yield
     finally:
         spawn.get_preparation_data = original
-
-
-def _in_short(error: BaseException) -> str:
-    return error.what if isinstance(error, RayfishError) else f"{type(error).__name__}: {error}"
 
 
 def _ended(code: int) -> str:

@@ -21,9 +21,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 if TYPE_CHECKING:
     from rayfish.experiment.experiment import Experiment
 
-FAULTS_IN_A_ROW = 10
-"""Environments made anew within one rollout before this counts as a livelock."""
-
 PAUSE_S = 30.0
 """A round of a watching thread that takes so much longer than it should: the process was stopped."""
 
@@ -77,21 +74,10 @@ class Pulse:
         self.pid = os.getpid()
         self.running: dict[int, Call] = {}
         self.finished = 0
-        self.faults = 0
         self.woken = 0.0
         self.watching = False
         self.voices: list[logging.Handler] = []
         self.give_up: Callable[[str, str], None] = leave
-
-    def fault(self, what: str, env: str) -> None:
-        """Count a fault; environments that are made anew for ever fill no rollout, which ends here."""
-        self.faults += 1
-        if self.faults >= FAULTS_IN_A_ROW:
-            self.give_up(
-                f"the environment broke {self.faults} times before one rollout was complete; "
-                f"the last time: {what}",
-                f"mend it; rayfish env check {env} tries it by itself",
-            )
 
 
 def leave(what: str, hint: str) -> None:
@@ -115,11 +101,6 @@ def pulse() -> Pulse:
 def alive(*_: object) -> None:
     """Something was finished: a step, or an update of a network."""
     _pulse.finished += 1
-
-
-def rollout_done() -> None:
-    """A rollout came to its end, so the faults in it were no livelock."""
-    _pulse.faults = 0
 
 
 def hanging(timeout_s: float | None, others: Collection[int] = ()) -> tuple[str, str] | None:

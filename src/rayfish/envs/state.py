@@ -20,6 +20,7 @@ import cloudpickle
 import gymnasium as gym
 import numpy as np
 
+from rayfish.envs import restarts
 from rayfish.envs.kinds import EnvInfo
 from rayfish.envs.play import Moment, Player
 from rayfish.generators import generators, set_generators, undisturbed
@@ -106,24 +107,28 @@ def note(info: EnvInfo, vectorized: str | None = None) -> str:
 
 def dump(envs: list[Any], way: str) -> bytes:
     """The state of environments (several of one process together: they may share objects)."""
-    if way == GET_STATE:
-        return cloudpickle.dumps([_own_state(env) for env in envs], protocol=5)
-    with _without_specs(envs):
-        return cloudpickle.dumps(envs, protocol=5)
+    with restarts.bare(envs) as inner:
+        if way == GET_STATE:
+            return cloudpickle.dumps([_own_state(env) for env in inner], protocol=5)
+        with _without_specs(inner):
+            return cloudpickle.dumps(inner, protocol=5)
 
 
 def load(envs: list[Any], way: str, saved: bytes) -> list[Any]:
     """The environments to go on with; those given are closed where they are replaced."""
     states = pickle.loads(saved)
     if way == GET_STATE:
-        for env, state in zip(envs, states, strict=True):
-            _set_own_state(env, state)
+        with restarts.bare(envs) as inner:
+            for env, state in zip(inner, states, strict=True):
+                _set_own_state(env, state)
         return envs
+    loaded = []
     for old, new in zip(envs, states, strict=True):
         if hasattr(old, "unwrapped") and hasattr(new, "unwrapped"):
             new.unwrapped.spec = getattr(old.unwrapped, "spec", None)
         old.close()
-    return states
+        loaded.append(restarts.put_around(old, new))
+    return loaded
 
 
 def _trial(env: Any, way: str, actions: dict[Any, gym.Space[Any]]) -> str:

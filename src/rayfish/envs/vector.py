@@ -17,6 +17,7 @@ import gymnasium as gym
 import numpy as np
 from gymnasium.vector import AutoresetMode, VectorEnv
 
+from rayfish.envs.restarts import LOST, RESTARTS
 from rayfish.envs.rewards import TRUE_RETURN
 from rayfish.errors import EnvironmentFault
 from rayfish.nested import first_leaf, map_nested
@@ -70,6 +71,8 @@ class Moment:
     :param final_obs: [K, ...] their true last observations
     :param present: [N] false where `obs` is nothing that was seen just now; None when all was
     :param final_apart: whether `final_obs` is not in `obs` as well
+    :param lost: [N] the slots whose environment failed and was remade (`envs.restarts`): this was no step
+        of theirs, and their episode ends, truncated, with the one before; None without any
     """
 
     obs: Tree
@@ -81,6 +84,7 @@ class Moment:
     final_obs: Tree
     present: np.ndarray | None = None
     final_apart: bool = True
+    lost: np.ndarray | None = None
 
 
 @dataclass
@@ -130,6 +134,12 @@ class Vector:
 
     def __init__(self) -> None:
         self.finished = Finished()
+        self.restarts = 0
+        """Environments that were remade because they failed, since `take_restarts` was called."""
+        self.lost_episodes = 0
+        """Episodes that were lost by it, in all."""
+        self.lost_steps = 0
+        """Of several agents: steps of environments that were none because of it, in all."""
 
     def reset(self, seed: int | None) -> Tree:
         """Begin all episodes; the first observations."""
@@ -142,6 +152,11 @@ class Vector:
     def take_finished(self) -> Finished:
         """The episodes that ended since the last call."""
         taken, self.finished = self.finished, Finished()
+        return taken
+
+    def take_restarts(self) -> int:
+        """How often environments were remade since the last call."""
+        taken, self.restarts = self.restarts, 0
         return taken
 
     def state(self) -> dict[str, Any]:
@@ -176,7 +191,8 @@ class GymVector(Vector):
     def reset(self, seed: int | None) -> Tree:
         """Begin all episodes."""
         self._returns[:], self._lengths[:], self._over[:] = 0.0, 0, False
-        obs, _ = self.env.reset(seed=seed)
+        obs, infos = self.env.reset(seed=seed)
+        self._count_restarts(infos)
         return map_nested(as_array, obs)
 
     def step(self, actions: Any) -> Moment:
@@ -189,6 +205,10 @@ class GymVector(Vector):
             valid = ~self._over
             rewards, terminated, truncated = (np.where(valid, x, 0) for x in (rewards, terminated, truncated))
             terminated, truncated = terminated.astype(bool), truncated.astype(bool)
+        lost = self._count_restarts(infos)
+        if lost is not None:
+            valid = ~lost if valid is None else valid & ~lost
+            self._returns[lost], self._lengths[lost] = 0.0, 0
         self._returns += rewards
         self._lengths += 1 if valid is None else valid
         over = terminated | truncated
@@ -203,12 +223,23 @@ class GymVector(Vector):
                 obs = map_nested(as_array, first)
         self._over = over
         apart = self._mode is not AutoresetMode.NEXT_STEP
-        return Moment(obs, rewards, terminated, truncated, valid, ended, final, final_apart=apart)
+        return Moment(obs, rewards, terminated, truncated, valid, ended, final, final_apart=apart, lost=lost)
 
     def state(self) -> dict[str, Any]:
         """Sums of the running episodes, and which of them begin anew in the next step."""
         names = ("_returns", "_lengths", "_over", "_mode", "finished")
         return {name: getattr(self, name) for name in names}
+
+    def _count_restarts(self, infos: dict[str, Any]) -> np.ndarray | None:
+        """Counts environments that were remade; gives which slots lost their episode by it, if any did."""
+        if RESTARTS not in infos:
+            return None
+        self.restarts += int(np.sum(infos[RESTARTS]))
+        if LOST not in infos:
+            return None
+        lost = as_array(infos[LOST]).astype(bool)
+        self.lost_episodes += int(lost.sum())
+        return lost
 
     def _final(self, obs: Tree, infos: dict[str, Any], ended: np.ndarray) -> Tree:
         """The true last observations of the slots that ended.

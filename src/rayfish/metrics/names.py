@@ -84,7 +84,9 @@ TABLE: tuple[Metric, ...] = (
         LEARNER_RESTARTS, "restarts", "Times the run went back to a checkpoint because a remote learner died."
     ),
     Metric(
-        ENV_RESTARTS, "restarts", "Times environments were made anew (restart_failed_sub_environments only)."
+        ENV_RESTARTS,
+        "restarts",
+        "Environments that failed and were remade (restart_failed_sub_environments).",
     ),
     Metric(
         RETURN_MEAN, "reward", "Mean return of the last 100 episodes (or metrics_num_episodes_for_smoothing)."

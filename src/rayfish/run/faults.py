@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from rayfish.envs.guard import NOTE
 from rayfish.envs.pulse import is_library
+from rayfish.envs.restarts import OPTION
 from rayfish.errors import CheckpointError, RayfishError, RunFailed
 
 if TYPE_CHECKING:
@@ -56,7 +57,7 @@ def explained(experiment: Experiment, watch: Watch | None = None) -> Iterator[No
         raise
     except Exception as error:
         _logger.error("what stopped the run", exc_info=error)
-        reason = explain(error, str(experiment.get("environment.env")))
+        reason = explain(error, str(experiment.get("environment.env")), OPTION if watch is not None else "")
         raise RunFailed(reason.what, reason.hint) from error
 
 
@@ -91,13 +92,16 @@ def ending(error: BaseException) -> tuple[str, str]:
     return "failed", error.what if isinstance(error, RayfishError) else f"{type(error).__name__}: {error}"
 
 
-def explain(error: BaseException, env: str) -> Reason:
-    """What happened and the next step, for an exception out of the engine."""
+def explain(error: BaseException, env: str, option: str = "") -> Reason:
+    """What happened and the next step, for an exception out of the engine.
+
+    :param option: the key that would have an environment remade in place of this error, where there is one
+    """
     ours = next((cause for cause in reversed(chain(error)) if isinstance(cause, RayfishError)), None)
     if ours is not None:
         return Reason(ours.what, ours.hint)
     notes = [note for cause in chain(error) for note in getattr(cause, "__notes__", ())]
-    return _reason(root_message(error), user_frame(error), notes, env)
+    return _reason(root_message(error), user_frame(error), notes, env, option)
 
 
 def explain_text(text: str, env: str) -> Reason | None:
@@ -120,7 +124,7 @@ def explain_text(text: str, env: str) -> Reason | None:
         return Reason(_OWN_ERROR.sub("", message[0]), hint)
     notes = [line for line in message if line.startswith(NOTE)]
     said = " ".join(line for line in message if line not in notes)
-    return _reason(said, _last_of_user(frames), notes, env)
+    return _reason(said, _last_of_user(frames), notes, env, OPTION)
 
 
 def explain_exit(text: str) -> Reason:
@@ -137,7 +141,7 @@ def explain_exit(text: str) -> Reason:
     )
 
 
-def _reason(text: str, frame: tuple[str, int, str] | None, notes: list[str], env: str) -> Reason:
+def _reason(text: str, frame: tuple[str, int, str] | None, notes: list[str], env: str, option: str) -> Reason:
     places, hints = [], []
     if frame is not None:
         file, line, name = frame
@@ -145,6 +149,8 @@ def _reason(text: str, frame: tuple[str, int, str] | None, notes: list[str], env
         hints.append(f"mend {file}:{line}")
         if notes or name in ("step", "reset", "__init__", "render"):
             hints.append(f"rayfish env check {env} tries the environment by itself")
+            if option and notes and not _OUT_OF_MEMORY.search(text):
+                hints.append(f"if it fails only now and then, {option}=true remakes it and trains on")
     places += notes[:1]
     if _OUT_OF_MEMORY.search(text):
         text = text if text.strip() != "MemoryError" else "MemoryError: no memory left"

@@ -198,16 +198,17 @@ class Losses:
         self._dropped = dropped
 
     def _tell_made_anew(self, result: Mapping[str, Any]) -> None:
-        """Environments that RLlib made anew in place (`restart_failed_sub_environments`)."""
+        """Environments that failed and were remade (`restart_failed_sub_environments`)."""
         count = int((result.get("env_runners") or {}).get("num_env_step_failures") or 0)
         if count > self._anew:
             self.env_restarts += count - self._anew
-            self.tell(f"an environment broke{_latest()}; made anew ({self.env_restarts} so far)")
+            times = text.counted(count - self._anew, "environment")
+            self.tell(f"{times} failed{_latest()}; remade with new seeds ({self.env_restarts} so far)")
         self._anew = count
 
 
 def _latest() -> str:
-    """What an environment last broke of."""
+    """Why an environment failed last."""
     reasons = list(heard.by_name.values())
     heard.by_name.clear()
     return f": {reasons[-1].what}" if reasons else ""

@@ -82,7 +82,6 @@ class Watch:
     def __enter__(self) -> Watch:
         _live.append(self)
         _listen()
-        pulse().give_up, pulse().faults = _give_up, 0
         threading.Thread(target=self._look, name="rayfish-watch", daemon=True).start()
         return self
 
@@ -129,12 +128,6 @@ class Watch:
     def works_on(self, thread: int) -> bool:
         """Whether a thread is at present in this watch's section."""
         return self._depth > 0 and self._thread == thread
-
-    def give_up(self, what: str, hint: str) -> None:
-        """The environments of this very process cannot go on."""
-        self._alarm(RunFailed(what, hint))
-        if threading.get_ident() == self._thread:
-            raise Alarm
 
     def _look(self) -> None:
         limits = [s for s in (self._patience.env_timeout_s, self._patience.no_progress_s) if s]
@@ -228,10 +221,3 @@ def _raise(number: int, frame: FrameType | None) -> None:
     """The main thread is told that a watch has found something."""
     if any(watch.reason is not None and watch.works_on(threading.get_ident()) for watch in _live):
         raise Alarm
-
-
-def _give_up(what: str, hint: str) -> None:
-    """The run whose environments these are ends; on a thread of none's, the one that was opened last."""
-    mine = [watch for watch in _live if watch.works_on(threading.get_ident())]
-    for watch in (mine or _live)[-1:]:
-        watch.give_up(what, hint)

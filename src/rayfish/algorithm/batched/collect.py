@@ -112,6 +112,7 @@ class Ends:
         self._index: list[np.ndarray] = []
         self._obs: list[Tree] = []
         self._states: list[Tree] = []
+        self.ordered = True
 
     def add(self, step: int, ended: np.ndarray, obs: Tree, state: Tree | None) -> None:
         """Those of one step: which slots, their last observations, and the policy's states there."""
@@ -123,11 +124,18 @@ class Ends:
     def all(self, obs: Tree, state: Tree | None) -> dict[str, Any]:
         """All of them as a rollout's `final_...`; `obs` and `state` show what they look like."""
         device = first_leaf(obs).device
-        index = np.concatenate(self._index) if self._index else np.zeros(0, np.int64)
-        return {
-            "final_index": torch.from_numpy(index).to(device),
+        index = torch.from_numpy(np.concatenate(self._index) if self._index else np.zeros(0, np.int64))
+        found = {
+            "final_index": index.to(device),
             "final_obs": _joined(self._obs, obs),
             "final_state": None if state is None else _joined(self._states, state),
+        }
+        if self.ordered:
+            return found
+        order = index.argsort().to(device)
+        return {
+            name: None if tree is None else map_nested(lambda leaf: leaf[order], tree)
+            for name, tree in found.items()
         }
 
 
@@ -202,6 +210,8 @@ class Sampler:
             self.clock.policy += acted - now
             self.clock.env += time.perf_counter() - acted
             storage.outcome(step, moment)
+            if moment.lost is not None:
+                _cut(step, np.flatnonzero(moment.lost), storage, ends)
             self._onwards(step, moment, said.state, ends)
         last_obs = map_nested(lambda leaf: leaf.to(self.device), self.obs)
         return Rollout(
@@ -253,6 +263,26 @@ class Sampler:
         if self._pinned is None:
             self._pinned = map_nested(lambda leaf: torch.empty_like(leaf).pin_memory(), obs)
         return map_nested(lambda pinned, leaf: pinned.copy_(leaf), self._pinned, obs)
+
+
+def _cut(step: int, lost: np.ndarray, storage: Storage, ends: Ends) -> None:
+    """Ends the episodes of environments that failed in a step, truncated, with the step before it.
+
+    What was seen before the failed step is their last observation. A step of the rollout before was
+    bootstrapped from that observation already.
+    """
+    if step == 0:
+        return
+    running = lost[storage.valid[step - 1, lost] & ~storage.done[step - 1, lost]]
+    if not running.size:
+        return
+    storage.done[step - 1, running] = True
+    at = torch.from_numpy(running)
+    states = storage.get("states")
+    seen = map_nested(lambda leaf: leaf[step][at.to(leaf.device)], storage.get("obs"))
+    state = None if states is None else map_nested(lambda leaf: leaf[step][at.to(leaf.device)], states)
+    ends.add(step - 1, running, seen, state)
+    ends.ordered = False
 
 
 def _rows(obs: Tree, present: np.ndarray | None) -> Tree:

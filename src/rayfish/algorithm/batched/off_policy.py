@@ -37,7 +37,6 @@ from ray.rllib.utils.metrics.metrics_logger import MetricsLogger
 
 from rayfish.algorithm.batched.replay import PrioritizedReplayBuffer, ReplayBuffer
 from rayfish.algorithm.batched.rollout import Rollout
-from rayfish.envs import pulse
 
 _GPU_SHARE = 0.25  # of a GPU's free memory that a replay buffer may take; a larger one stays in main memory
 
@@ -201,7 +200,6 @@ def _fragment(runner: Any) -> Rollout:
     """On a runner: one fragment."""
     begin = time.perf_counter()
     rollout = runner.sample_rollout()
-    pulse.rollout_done()
     runner.fragments_s = getattr(runner, "fragments_s", 0.0) + time.perf_counter() - begin
     return rollout
 

@@ -6,7 +6,7 @@ import logging
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 import ray
@@ -38,8 +38,10 @@ from rayfish.algorithm.batched.rollout import Rollout
 from rayfish.algorithm.callbacks import REPORT
 from rayfish.algorithm.module import ActorCriticModule
 from rayfish.algorithm.normalise import NormalizeObservations, normaliser_in
+from rayfish.envs import restarts as env_restarts
 from rayfish.envs import state as env_state
 from rayfish.envs.agents import AgentsVector
+from rayfish.envs.restarts import RESTARTS_IN_A_ROW, RestartingVector, RestartsExhausted
 from rayfish.envs.rewards import clipped
 from rayfish.envs.state import FRESH
 from rayfish.envs.vector import Finished, GymVector, Vector
@@ -148,18 +150,19 @@ class BatchedEnvRunner(SingleAgentEnvRunner):
     def sample_rollout(self, steps: int | None = None) -> Rollout:
         """So many steps of every slot (by default the configured fragment), in reused memory."""
         steps = steps or self.config.get_rollout_fragment_length(self.worker_index)
-        while True:
+        assert self._sampler is not None and self.vector is not None
+        lost = self.vector.lost_steps
+        try:
             if self._needs_initial_reset:
-                self._begin()
-            assert self._sampler is not None  # another one, after environments were made anew
-            try:
-                rollout = self._sampler.collect(steps, self.num_env_steps_sampled_lifetime)
-                break
-            except Exception as error:
-                self._step_failed(error)
+                self._sampler.reset(self._own_seed())
+                self._needs_initial_reset = False
+            rollout = self._sampler.collect(steps, self.num_env_steps_sampled_lifetime)
+        except Exception as error:
+            self._failed(error)
         rollout.stream = self.worker_index or 0
-        # Of several agents each environment's step counts once, however many of them act in it.
-        taken = steps * self.num_envs if self.config.is_multi_agent else len(rollout)
+        taken = len(rollout)
+        if self.config.is_multi_agent:  # each environment's step counts once, however many agents act in it
+            taken = steps * self.num_envs - (self.vector.lost_steps - lost)
         self.num_env_steps_sampled_lifetime += taken * (self.config.num_env_runners or 1)
         self._sampled_steps += taken
         rollout.env_steps = taken
@@ -223,6 +226,9 @@ class BatchedEnvRunner(SingleAgentEnvRunner):
         finished = self.vector.take_finished() if self.vector is not None else Finished()
         self._increase_sampled_metrics(self._sampled_steps, len(finished.returns))
         self._sampled_steps = 0
+        restarts = self.vector.take_restarts() if self.vector is not None else 0
+        if restarts:
+            self.metrics.log_value(NUM_ENV_STEP_FAILURES_LIFETIME, restarts, reduce="lifetime_sum")
         if finished.returns:
             self._log_finished(finished)
         if self._sampler is not None:
@@ -260,7 +266,9 @@ class BatchedEnvRunner(SingleAgentEnvRunner):
         inner = self.env.unwrapped
         if hasattr(inner, "envs"):
             inner.envs = env_state.load(inner.envs, way, state["envs"]["envs"])
+            env_restarts.set_counters(inner.envs, state["envs"].get("restarts"))
         else:
+            env_restarts.set_counters([self.env], state["envs"].get("restarts"))
             [again] = env_state.load([inner], way, state["envs"]["envs"])
             vars(inner).update(vars(again))
         vars(inner).update(state["envs"]["more"])
@@ -274,10 +282,16 @@ class BatchedEnvRunner(SingleAgentEnvRunner):
         if hasattr(inner, "envs"):
             kept = [name for name in _VECTOR if hasattr(inner, name)]
             more = {name: getattr(inner, name) for name in kept if not isinstance(inner, AgentsVector)}
-            return {"envs": env_state.dump(inner.envs, way), "more": more}
+            counts = env_restarts.counters(inner.envs)
+            return {"envs": env_state.dump(inner.envs, way), "more": more, "restarts": counts}
         if isinstance(inner, Vector) or hasattr(inner, "processes"):
             return None
-        return {"envs": env_state.dump([inner], env_state.PICKLE), "more": {}, "around": self._around()}
+        return {
+            "envs": env_state.dump([inner], env_state.PICKLE),
+            "more": {},
+            "around": self._around(),
+            "restarts": env_restarts.counters([self.env]),
+        }
 
     def _around(self) -> list[dict[str, Any]]:
         """The sums that wrappers of a vector keep (of clipped rewards)."""
@@ -310,18 +324,6 @@ class BatchedEnvRunner(SingleAgentEnvRunner):
         sampler.pace = self.num_envs * (self.config.num_env_runners or 1)
         return sampler
 
-    def _begin(self) -> None:
-        assert self._sampler is not None
-        while self._needs_initial_reset:
-            try:
-                self._sampler.reset(self._own_seed())
-                self._needs_initial_reset = False
-            except Exception as error:
-                if not self.config.restart_failed_sub_environments:
-                    raise
-                logger.exception("Resetting the env resulted in an error! The original error is: %s", error)
-                self.make_env()
-
     def _own_seed(self) -> int | None:
         """The seed of the first copy, the next one's is one higher: no two runners have a copy in common.
 
@@ -331,31 +333,33 @@ class BatchedEnvRunner(SingleAgentEnvRunner):
             return None
         return int(self._seed + (self.worker_index or 0) * (self.num_envs - 1))
 
-    def _step_failed(self, error: Exception) -> None:
-        """As RLlib, and in its words: new environments where the experiment wants them, else the end."""
+    def _failed(self, error: Exception) -> NoReturn:
+        """Logs in RLlib's words, which the driver looks for; environments that are remade do not raise."""
         self.metrics.log_value(NUM_ENV_STEP_FAILURES_LIFETIME, 1, reduce="lifetime_sum")
-        said = f"RLlib {type(self).__name__}: Environment step failed"
-        if not self.config.restart_failed_sub_environments:
-            logger.exception(
-                "%s and is not made anew. The original error type: %s. %s", said, type(error), error
-            )
-            raise RuntimeError from error
         logger.exception(
-            "%s. Will force reset env(s) in this EnvRunner. The original error is: %s", said, error
+            "RLlib %s: Environment step failed. The original error type: %s. %s",
+            type(self).__name__,
+            type(error),
+            error,
         )
-        self.make_env()
+        raise RuntimeError from error
 
     def _play(self, episodes: int) -> list[Played]:
         """Exactly so many episodes, each environment's share fixed before: short ones gain nothing by it."""
         assert self.vector is not None
         self._needs_initial_reset = True
-        self._begin()
         envs = self.num_envs
         share = [episodes // envs + (index < episodes % envs) for index in range(envs)]
-        kept, steps = Finished(), 0
+        kept, lost = Finished(), self.vector.lost_episodes
         self.vector.take_finished()
         while any(share):
-            steps += len(self.sample_rollout(1))
+            self.sample_rollout(1)
+            if self.vector.lost_episodes - lost > RESTARTS_IN_A_ROW * episodes:
+                raise RestartsExhausted(
+                    f"an evaluation finished {len(kept.returns)} of {episodes} episodes; in "
+                    f"{self.vector.lost_episodes - lost} more the environment failed",
+                    "fix it, or set a shorter evaluation.evaluation_config.horizon",
+                )
             new = self.vector.take_finished()
             for place, env in enumerate(new.slots):
                 if share[env] > 0:
@@ -394,12 +398,12 @@ _VECTOR = ("_autoreset_envs", "_env_obs", "_observations", "_rewards", "_termina
 
 
 def _layers(env: Any) -> list[Any]:
-    """What is wrapped around a vector, the outermost first."""
+    """What is wrapped around a vector, the outermost first; restarts are saved by themselves."""
     found = []
     while "env" in vars(env):
         found.append(env)
         env = env.env
-    return found
+    return [layer for layer in found if not isinstance(layer, RestartingVector)]
 
 
 class _Normaliser:
