@@ -91,6 +91,24 @@ def test_a_killed_runner_comes_back_with_another_seed_and_the_normaliser(words):
     assert np.allclose(seen["default_policy"]["leaves"][0]["mean"], expected, atol=0.1)
 
 
+def test_a_killed_runner_costs_no_iteration_and_no_steps(words):
+    more = words(
+        "rollouts.num_env_runners=2", "rollouts.num_envs_per_env_runner=8",
+        "training.train_batch_size_per_learner=1000",
+    )  # fmt: skip
+    with rayfish.Trainer("cartpole", *more) as trainer:
+        steps, killed = [trainer.step()["run/env_steps"]], census(trainer.algorithm)
+        os.kill(killed[0].pid, signal.SIGKILL)
+        steps += [trainer.step()["run/env_steps"] for _ in range(2)]
+        for row in census(trainer.algorithm):
+            os.kill(row.pid, signal.SIGKILL)
+        steps += [trainer.step()["run/env_steps"] for _ in range(2)]
+        metrics = trainer.metrics
+    assert [after - before for before, after in pairwise([0, *steps])] == [1000] * 5
+    assert metrics["run/iteration"] == trainer.result["training_iteration"] == 5
+    assert metrics["run/worker_restarts"] >= 2
+
+
 @pytest.mark.slow
 def test_a_runner_that_hangs_is_restarted_and_its_line_is_told(words, capsys):
     run = rayfish.train(

@@ -163,6 +163,34 @@ def _fragments(experiment: Experiment, algo: str) -> Iterator[Problem]:
         yield Problem(key, what, hint, experiment.origin(key))
 
 
+def note_on_batch(experiment: Experiment) -> str:
+    """How many steps PPO trains on where its batch is no multiple of the environments; "" where it is."""
+    key, algo = "training.train_batch_size_per_learner", str(experiment.get("algo.name"))
+    batch = _effective(experiment, key, algo)
+    mode = _effective(experiment, "rollouts.batch_mode", algo)
+    if algo != "PPO" or not _number(batch) or mode == "complete_episodes":
+        return ""
+    envs = int(_effective(experiment, "rollouts.num_envs_per_env_runner", algo) or 1)
+    runners = max(1, int(_effective(experiment, "rollouts.num_env_runners", algo) or 0))
+    total = int(batch) * max(1, int(_effective(experiment, "learners.num_learners", algo) or 0))
+    each, left = divmod(total, envs * runners)
+    length = experiment.get("rollouts.rollout_fragment_length")
+    if _number(length) and length * envs * runners <= total:
+        return ""  # see `_fragments`
+    # As RLlib shares them out: the first runners take one step more until the batch is full.
+    steps = [max(1, each + (left > index * envs)) for index in range(runners)]
+    if _number(length):
+        steps = [length] * runners
+    if envs * sum(steps) == total:
+        return ""
+    per = str(steps[0]) if len(set(steps)) == 1 else f"{steps[-1]} or {steps[0]}"
+    every = "one step" if per == "1" else f"{per} steps"
+    return (
+        f"a batch of {total} with {envs * runners} environments: each update trains on "
+        f"{envs * sum(steps)} steps ({every} of every environment)"
+    )
+
+
 def _evaluation(experiment: Experiment, _: str) -> Iterator[Problem]:
     get = experiment.section("evaluation").get
     if not get("evaluation_interval"):

@@ -312,6 +312,7 @@ def _print_problems(console: Console, problems: list[Problem]) -> None:
 def _print_fine(console: Console, experiment: Experiment, info: Any) -> None:
     from rich.markup import escape
 
+    from rayfish.algorithm.contradictions import note_on_batch
     from rayfish.envs.kinds import in_short
 
     count = len(experiment.origins)
@@ -326,6 +327,9 @@ def _print_fine(console: Console, experiment: Experiment, info: Any) -> None:
         console.print(f"  [dim]action {escape(in_short(info.action_spaces[agent]))}[/]", soft_wrap=True)
         if agents:
             console.print(f"  [dim]agents {escape(agents)}[/]", soft_wrap=True)
+    batch = note_on_batch(experiment)
+    if batch:
+        console.print(f"  {escape(batch)}", soft_wrap=True)
     console.print("  [dim]checked: keys, types, contradictions, environment, spaces, model, resources[/]")
 
 

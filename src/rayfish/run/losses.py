@@ -95,6 +95,20 @@ class Losses:
         if self.env_restarts:
             metrics[names.ENV_RESTARTS] = self.env_restarts
 
+    def cost_the_iteration(self, trainer: Trainer) -> bool:
+        """Whether runners died and no step was made: no iteration, but one to be done again.
+
+        :raises RunFailed: runners do nothing but die, or none is left
+        """
+        from rayfish.algorithm import workers
+
+        sampled = (trainer.result.get("env_runners") or {}).get("num_env_steps_sampled")
+        if sampled is not None and sampled > 0:  # it is NaN when every runner was away
+            return False
+        if not workers.troubled(trainer.algorithm, self._restarts):
+            return False
+        return self._count(trainer) or workers.none_is_left(trainer.algorithm)
+
     def require_steps(self, metrics: Mapping[str, float], over: str) -> None:
         """A run that is over without a single step because its runners died has not done its work.
 
@@ -131,11 +145,8 @@ class Losses:
         self.learner_restarts += 1
         self.tell(f"{lost.what}; going back to {back_to} ({self.learner_restarts} of {self._most_learners})")
 
-    def _count(self, trainer: Trainer) -> None:
-        """Who died of what; when nobody is left, wait for the first to be back.
-
-        RLlib would go on with empty iterations meanwhile, which count towards the goal.
-        """
+    def _count(self, trainer: Trainer) -> bool:
+        """Who died of what, and whether anyone did; when nobody is left, wait for the first to be back."""
         from rayfish.algorithm import workers
 
         died: set[str] = set()
@@ -151,9 +162,9 @@ class Losses:
             self._require_hope(trained)
             back = any(row.alive and row.name in died for row in trained)
             if back or not workers.none_is_left(trainer.algorithm):
-                return
+                return bool(died)
             if not died and time.monotonic() > until:
-                return
+                return False
             time.sleep(0.2)
 
     def _note(self, row: Worker) -> int:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from rayfish.algorithm.batched.fitting import fit
+from rayfish.algorithm.contradictions import note_on_batch
 from rayfish.envs.build import EnvInfo
 from rayfish.experiment import Experiment
 from rayfish.experiment.words import Override
@@ -200,6 +201,9 @@ class Run:
             self.directory.update(restored_from=str(self._donor))
             self.console.note(f"goes on from {self._donor}")
         autotune.tune(self)
+        batch = note_on_batch(self.experiment)
+        if batch:
+            self.console.note(batch)
         fitting = fit(self.experiment, self.info)
         self.directory.begin(fitting.runner, autotune.said(self.experiment, fitting.why))
         if not fitting.batched and self.experiment.get("rollouts.runner") == "auto":

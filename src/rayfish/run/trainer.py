@@ -127,6 +127,9 @@ class Trainer(TrainerNames):
         self._agent = None
         with self._watched(), self.losses.of_learners(self), self.watch.expecting_progress():
             self.result = self.algorithm.train()
+            while self.losses.cost_the_iteration(self):
+                self.algorithm._iteration -= 1  # RLlib counts it
+                self.result = self.algorithm.train()
             there = getattr(self.algorithm, "rayfish_result_keys", frozenset(self.result))
             own = {key: value for key, value in self.result.items() if key not in there}
             self.metrics = self.collector.update(self.result, time.monotonic(), own)

@@ -22,6 +22,7 @@ from rayfish.algorithm.batched.fitting import AGENTS, NATIVE, STACKED, fit
 from rayfish.algorithm.batched.resident import ResidentSampler, ResidentVector
 from rayfish.algorithm.batched.rollout import Rollout
 from rayfish.algorithm.batched.runner import BatchedEnvRunner
+from rayfish.algorithm.contradictions import note_on_batch
 from rayfish.algorithm.normalise import NormalizeObservations
 from rayfish.envs.agents import AgentsVector
 from rayfish.errors import EnvironmentFault
@@ -199,6 +200,49 @@ def test_every_learner_gets_a_share_of_the_slots():
     last = shares[2][0]
     assert last.final_index.tolist() == [1 * 3 + 2]
     assert last.final_obs.tolist() == [9.0]
+
+
+def test_learners_share_rollouts_of_different_lengths_by_their_steps():
+    def rollout(steps, slots):
+        rows = torch.zeros(steps, slots)
+        none = torch.zeros(steps, slots, dtype=torch.bool)
+        return Rollout(
+            rows, rows, rows, none, none, None, rows[0], torch.zeros(0, dtype=torch.int64), rows[:0, 0]
+        )
+
+    algorithm = SimpleNamespace(config=SimpleNamespace(num_learners=2, minibatch_size=4))
+    shares = for_learners(algorithm, [rollout(60, 8), rollout(5, 8)])["batches"]
+    assert [sum(len(part) for part in share) for share in shares] == [240, 280]
+    shares = for_learners(algorithm, [rollout(60, 1), rollout(5, 1)])["batches"]
+    assert [sum(len(part) for part in share) for share in shares] == [60, 5]
+
+
+def test_a_batch_has_the_steps_that_were_asked_for_however_many_slots_only_reset(ray_session):
+    words = ("environment.env=CartPole-v1", "rollouts.horizon=1", "rollouts.num_envs_per_env_runner=8")
+    with rayfish.Trainer(None, *SMALL, *words, "training.train_batch_size_per_learner=1000") as trainer:
+        assert trainer.step()["run/env_steps"] == 1000
+        assert 2000 <= trainer.step()["run/env_steps"] < 2008
+
+
+@pytest.mark.parametrize(
+    ("words", "note"),
+    [
+        (
+            ("training.train_batch_size_per_learner=2", "rollouts.num_envs_per_env_runner=8"),
+            "a batch of 2 with 8 environments: each update trains on 8 steps (one step of every environment)",
+        ),
+        (
+            ("training.train_batch_size_per_learner=1000", "rollouts.num_envs_per_env_runner=3"),
+            "a batch of 1000 with 3 environments: each update trains on 1002 steps "
+            "(334 steps of every environment)",
+        ),
+        (("training.train_batch_size_per_learner=1000", "rollouts.num_envs_per_env_runner=8"), ""),
+        (("algo.name=DQN", "~training.minibatch_size", "~training.num_epochs"), ""),
+    ],
+)
+def test_a_batch_that_the_environments_do_not_divide_is_stated(words, note):
+    experiment = Experiment.compose(None, [*SMALL, "environment.env=CartPole-v1", *words])
+    assert note_on_batch(experiment) == note
 
 
 def test_a_policy_that_does_not_explore_learns_too(ray_session):
@@ -418,8 +462,8 @@ def test_an_environment_of_jax_arrays_is_sampled_as_one_batch(ray_session):
         for _ in range(8):
             metrics = trainer.step()
             returns.append(metrics["rollout/return_mean"])
-    # It begins an episode in a step of its own, which is none of the agent's.
-    assert 8 * 1024 - metrics["run/episodes"] <= metrics["run/env_steps"] < 8 * 1024
+    # It begins an episode in a step of its own, which is none of the agent's and does not count.
+    assert 8 * 1024 <= metrics["run/env_steps"] < 8 * (1024 + 16)
     assert returns[-1] > returns[0], "the policy does not learn from what it sees"
 
 

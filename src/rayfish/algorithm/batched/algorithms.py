@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
 from ray.rllib.algorithms.ppo.ppo import PPO
 from ray.rllib.utils.metrics import (
@@ -50,35 +52,45 @@ class BatchedPPO(PPO):
 
 
 def sample(algorithm: Algorithm, wanted: int) -> tuple[list[Rollout], list[Any]]:
-    """Rollouts of at least so many slots' steps in all, and what each runner counted."""
+    """Rollouts of at least so many environment steps in all, and what each runner counted.
+
+    What a runner that died did not collect is collected by the others. When all are away, what there is
+    waits in the algorithm for the next call, after RLlib has restarted them; the rollouts are empty then.
+    """
     group = algorithm.env_runner_group
-    rollouts: list[Rollout] = []
-    results: list[Any] = []
-    taken = 0
+    rollouts, results = algorithm.__dict__.pop(_WAITING, ([], []))
+    taken = sum(rollout.env_steps for rollout in rollouts)
     while taken < wanted:
         if rollouts and group.num_remote_env_runners() == 0:
             rollouts[-1] = rollouts[-1].copy()  # the next one is written into its memory
+        runners = group.num_healthy_remote_env_runners() or 1
+        fragment = partial(_sampled, most=-(-(wanted - taken) // runners))
         found = (
             group.foreach_env_runner(
-                _sampled, local_env_runner=False, timeout_seconds=algorithm.config.sample_timeout_s
+                fragment, local_env_runner=False, timeout_seconds=algorithm.config.sample_timeout_s
             )
             if group.num_remote_env_runners()
-            else [_sampled(group.local_env_runner)]
+            else [fragment(group.local_env_runner)]
         )
         if not found:
-            break  # every runner is away; RLlib brings them back before the next step
+            vars(algorithm)[_WAITING] = rollouts, results
+            return [], []
         for rollout, result in found:
             rollouts.append(rollout)
             results.append(result)
-            # A slot that only waited counts here, so that a batch has always the same shape.
-            taken += rollout.env_steps if algorithm.config.is_multi_agent else rollout.rewards.numel()
+            taken += rollout.env_steps
     return rollouts, results
 
 
-def _sampled(runner: Any) -> tuple[Rollout, Any]:
-    """On a runner: one fragment, and its figures."""
+_WAITING = "_rayfish_waiting"
+
+
+def _sampled(runner: Any, most: int) -> tuple[Rollout, Any]:
+    """On a runner: one fragment, of no more steps than are needed, and its figures."""
+    fragment = runner.config.get_rollout_fragment_length(runner.worker_index)
+    steps = min(fragment, -(-most // runner.num_envs))
     with runner.metrics.log_time("sample"):
-        rollout = runner.sample_rollout()
+        rollout = runner.sample_rollout(steps, least=steps * runner.num_envs)
     runner.sampled([rollout])
     return rollout, runner.get_metrics()
 
@@ -89,8 +101,7 @@ def for_learners(algorithm: Algorithm, rollouts: list[Rollout]) -> dict[str, Any
     if not learners:
         return {"batch": rollouts}
     shares: list[list[Rollout]] = [[] for _ in range(learners)]
-    total, before = sum(rollout.shape[1] for rollout in rollouts), 0
-    bounds = [total * index // learners for index in range(learners + 1)]
+    before, bounds = 0, _bounds(rollouts, learners)
     for rollout in rollouts:
         slots = rollout.shape[1]
         for share, start, stop in zip(shares, bounds, bounds[1:], strict=False):
@@ -101,6 +112,14 @@ def for_learners(algorithm: Algorithm, rollouts: list[Rollout]) -> dict[str, Any
     # Learners step together: all of them take as many minibatches as the largest share needs.
     largest = max(sum(len(rollout) for rollout in share) for share in shares)
     return {"batches": shares, "largest_share": largest}
+
+
+def _bounds(rollouts: list[Rollout], learners: int) -> list[int]:
+    """Where the slots of each learner begin, so that all have about as many steps, and each has a slot."""
+    ends = np.cumsum([rollout.shape[0] for rollout in rollouts for _ in range(rollout.shape[1])])
+    bounds = [int(np.searchsorted(ends, ends[-1] * index // learners, "right")) for index in range(learners)]
+    inner = [min(max(bound, index), len(ends) - learners + index) for index, bound in enumerate(bounds)]
+    return [0, *inner[1:], len(ends)]
 
 
 @torch.no_grad()

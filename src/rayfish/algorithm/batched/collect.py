@@ -56,11 +56,10 @@ class Clock:
 
 
 class Storage:
-    """Memory for T steps of N slots, kept from one rollout to the next of the same length."""
+    """Memory for T steps of N slots, kept from one rollout to the next of the same planned length."""
 
     def __init__(self, steps: int, slots: int, device: torch.device) -> None:
-        self.steps = steps
-        self._slots = slots
+        self.planned = self.steps = self._rows = steps
         self._device = device
         self._trees: dict[str, Tree] = {}
         # What environments give stays on the host until the rollout is complete.
@@ -71,16 +70,39 @@ class Storage:
         """Keep what belongs to a step; gives it as it stands in the storage."""
         if name not in self._trees:
             self._trees[name] = map_nested(
-                lambda leaf: torch.empty((self.steps, *leaf.shape), dtype=leaf.dtype, device=self._device),
+                lambda leaf: torch.empty((self._rows, *leaf.shape), dtype=leaf.dtype, device=self._device),
                 tree,
             )
         return map_nested(
             lambda leaf, value: leaf[step].copy_(value, non_blocking=True), self._trees[name], tree
         )
 
+    def begin(self) -> None:
+        """A rollout begins, whose length is not known yet."""
+        self.steps = self._rows
+
+    def make_room(self, step: int) -> None:
+        """More memory where a rollout is longer than planned; what is there stays."""
+        if step < self._rows:
+            return
+        old = self._rows
+        self._rows = self.steps = max(step + 1, old * 5 // 4)
+        self._trees = {
+            name: map_nested(
+                lambda leaf: torch.cat([leaf, leaf.new_empty((self._rows - old, *leaf.shape[1:]))]), tree
+            )
+            for name, tree in self._trees.items()
+        }
+        for name in ("rewards", "terminated", "done", "valid"):
+            array = getattr(self, name)
+            more = np.empty((self._rows - old, array.shape[1]), array.dtype)
+            setattr(self, name, np.concatenate([array, more]))
+
     def get(self, name: str) -> Tree:
         """[T, N, ...] of what was kept under a name; None when nothing was."""
-        return self._trees.get(name)
+        if name not in self._trees:
+            return None
+        return map_nested(lambda leaf: leaf[: self.steps], self._trees[name])
 
     def outcome(self, step: int, moment: Moment) -> None:
         """Keep what a step of the environments gave."""
@@ -97,9 +119,9 @@ class Storage:
             "valid": self.valid,
         }
         found: dict[str, Tensor | None] = {
-            name: torch.from_numpy(array).to(self._device) for name, array in host.items()
+            name: torch.from_numpy(array[: self.steps]).to(self._device) for name, array in host.items()
         }
-        if self.valid.all():
+        if self.valid[: self.steps].all():
             found["valid"] = None
         return found
 
@@ -185,17 +207,21 @@ class Sampler:
         self.state = None if state is None else map_nested(lambda leaf: leaf.to(self.device), state)
 
     @torch.no_grad()
-    def collect(self, steps: int, t: int = 0) -> Rollout:
+    def collect(self, steps: int, t: int = 0, least: int = 0) -> Rollout:
         """So many steps of every slot; `reset` must have been called once.
 
         :param t: environment steps taken before, for the actor's schedules
+        :param least: real steps in all; more rows are collected where slots only reset in some
         """
         slots = self.vector.num_slots
-        if self._storage is None or self._storage.steps != steps:
+        if self._storage is None or self._storage.planned != steps:
             self._storage = Storage(steps, slots, self.device)
         storage, ends, names = self._storage, Ends(slots), set()
-        for step in range(steps):
+        storage.begin()
+        step = real = 0
+        while step < steps or real < least:
             now = time.perf_counter()
+            storage.make_room(step)
             obs = storage.put("obs", step, self._to_device(self.obs))
             if self.state is not None:
                 storage.put("states", step, self.state)
@@ -213,6 +239,9 @@ class Sampler:
             if moment.lost is not None:
                 _cut(step, np.flatnonzero(moment.lost), storage, ends)
             self._onwards(step, moment, said.state, ends)
+            step += 1
+            real += slots if moment.valid is None else int(moment.valid.sum())
+        storage.steps = step
         last_obs = map_nested(lambda leaf: leaf.to(self.device), self.obs)
         return Rollout(
             obs=storage.get("obs"),

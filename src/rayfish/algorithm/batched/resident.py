@@ -125,8 +125,8 @@ class ResidentSampler:
         self.obs = map_nested(lambda leaf: leaf.to(self.device), obs)
         self._replayed = None
 
-    def collect(self, steps: int, t: int = 0) -> Rollout:
-        """So many steps of every copy."""
+    def collect(self, steps: int, t: int = 0, least: int = 0) -> Rollout:
+        """So many steps of every copy, all of them real ones."""
         if self._memory.get("steps") != steps:
             self._memory = {"steps": steps}
             self._replayed = None

@@ -147,8 +147,11 @@ class BatchedEnvRunner(SingleAgentEnvRunner):
             self.policy_id: (seen, self.vector.action_space),
         }
 
-    def sample_rollout(self, steps: int | None = None) -> Rollout:
-        """So many steps of every slot (by default the configured fragment), in reused memory."""
+    def sample_rollout(self, steps: int | None = None, least: int = 0) -> Rollout:
+        """So many steps of every slot (by default the configured fragment), in reused memory.
+
+        :param least: of single agents, steps that must be real ones; slots that only reset take no step
+        """
         steps = steps or self.config.get_rollout_fragment_length(self.worker_index)
         assert self._sampler is not None and self.vector is not None
         lost = self.vector.lost_steps
@@ -156,7 +159,8 @@ class BatchedEnvRunner(SingleAgentEnvRunner):
             if self._needs_initial_reset:
                 self._sampler.reset(self._own_seed())
                 self._needs_initial_reset = False
-            rollout = self._sampler.collect(steps, self.num_env_steps_sampled_lifetime)
+            least = 0 if self.config.is_multi_agent else least
+            rollout = self._sampler.collect(steps, self.num_env_steps_sampled_lifetime, least)
         except Exception as error:
             self._failed(error)
         rollout.stream = self.worker_index or 0
