@@ -13,6 +13,7 @@ import pytest
 
 import rayfish
 from rayfish.experiment.old.python import experiment_of
+from rayfish.run.trainer import as_experiment
 from tests.helpers import comparable
 from tests.run.test_train import SMALL
 
@@ -68,7 +69,7 @@ def test_the_python_loop_of_old_notebooks_runs_as_it_is(capsys):
     evaluation = trainer.evaluate(checkpoint)
     assert evaluation["evaluation"]["episode_reward_mean"] == evaluation["eval/return_mean"]
 
-    restored_trainer = DQNTrainer(env=Rendezvous3DOF, config=QUICK)
+    restored_trainer = DQNTrainer(env=Rendezvous3DOF, config={**QUICK, "num_workers": 0})
     restored_trainer.restore(checkpoint)
     assert restored_trainer.iteration == 2
     restored_trainer.stop()
@@ -120,6 +121,9 @@ def test_old_settings_are_laid_upon_an_experiment_with_their_messages(capsys):
         assert trainer.experiment.get("training.lr") == 0.002
         assert trainer.get_config()["train_batch_size"] == 100, "what the config does not name stays"
     assert "RLlib's old language" in capsys.readouterr().out
+    named = as_experiment("cartpole", env="Acrobot-v1", config={"env": "Pendulum-v1"})
+    assert named.get("environment.env") == "Acrobot-v1", "env= goes before the config's"
+    assert as_experiment(None, config={"env": Rendezvous3DOF, "lr": 0.5}).env is Rendezvous3DOF
     with pytest.raises(rayfish.RayfishError, match="has a key 'lrr'"):
         rayfish.Trainer("cartpole", config={"lrr": 0.002})
 
@@ -152,6 +156,7 @@ def test_objects_in_old_configs_become_what_a_file_would_say():
     assert experiment_of("A2C", {"env": "CartPole-v1"}, closest=True).get("algo.name") == "PPO"
 
 
+@pytest.mark.slow  # it starts a Ray of its own
 def test_a_function_of_the_main_script_is_a_curriculum_on_remote_workers_too(tmp_path):
     (tmp_path / "script.py").write_text(
         "import gymnasium as gym\n"
@@ -208,8 +213,6 @@ def test_rllibs_config_objects_are_experiments(workdir):
 def test_what_an_experiment_has_no_place_for_is_refused_by_name():
     from ray.rllib.algorithms.dqn import DQNConfig
     from ray.rllib.algorithms.ppo import PPOConfig
-
-    from rayfish.run.trainer import as_experiment
 
     config = PPOConfig().environment("CartPole-v1").callbacks(on_episode_end=lambda **kwargs: None)
     config.api_stack(enable_rl_module_and_learner=False, enable_env_runner_and_connector_v2=False)

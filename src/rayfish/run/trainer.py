@@ -412,9 +412,11 @@ def as_experiment(
     if config is not None:
         from rayfish.experiment.old.python import laid_upon
 
-        given = config.get("env") if env is None else env
-        env = None if isinstance(experiment, Experiment) or isinstance(given, str) else given
-        return laid_upon(as_experiment(experiment, *overrides, env=env, config_dir=config_dir), config)
+        rest = {key: value for key, value in config.items() if key != "env"}
+        env = config.get("env") if env is None else env
+        return laid_upon(as_experiment(experiment, *overrides, env=env, config_dir=config_dir), rest)
+    if isinstance(env, str):
+        overrides, env = ({"environment.env": env}, *overrides), None
     if isinstance(experiment, Experiment):
         if overrides or env is not None or config_dir is not None:
             raise RayfishError(

@@ -45,18 +45,15 @@ def laid_upon(experiment: Experiment, config: Mapping[str, Any]) -> Experiment:
 
     :raises ConfigError: with everything in the config that a person must decide
     """
-    values = {"run": experiment.get("algo.name"), "config": _plain({**config, "env": None})}
+    values = {"run": experiment.get("algo.name"), "config": _plain(config)}
     translation = old_files.require(translate(OldExperiment(_ORIGIN, values, file=_ORIGIN)))
     asked: dict[str, Any] = {}
     for entry in translation.entries:
         if entry.old.startswith("config."):
             asked |= entry.outcome.values
     changed = experiment.with_overrides(asked)
-    env = config.get("env")
-    if isinstance(env, str):
-        changed = changed.with_overrides({"environment.env": env})
     notes = (*experiment.notes, *old_files.notes(translation))
-    return replace(changed, env=experiment.env if isinstance(env, str | None) else env, notes=notes, fit=True)
+    return replace(changed, notes=notes, fit=True)
 
 
 def _plain(config: Mapping[str, Any]) -> dict[str, Any]:
