@@ -8,7 +8,9 @@ import subprocess
 import sys
 
 import pytest
+import yaml
 
+from rayfish.cli.main import main
 from tests.helpers import RAYFISH, info_of, metrics_of, only_run, rayfish
 
 SMALL = (
@@ -62,12 +64,34 @@ def test_hydras_way_without_a_verb_trains(tmp_path):
     assert (run / "command.txt").read_text().startswith("rayfish cli.mode=train experiment=cartpole")
 
 
-@pytest.mark.parametrize("mode", ["view", "fly"])
-def test_a_mode_that_is_not_there_is_one_line(mode, tmp_path):
+@pytest.mark.parametrize(
+    ("mode", "step"), [("view", "algo.checkpoint_path=RUN_OR_CHECKPOINT"), ("fly", "cli.mode=train")]
+)
+def test_a_mode_that_cannot_be_is_one_line(mode, step, tmp_path):
     done = rayfish(f"cli.mode={mode}", cwd=tmp_path, ok=False)
-    assert done.returncode == 2
-    assert f"cli.mode={mode}" in done.stderr
+    assert done.returncode
+    assert f"cli.mode={mode}" in done.stderr and step in done.stderr
     assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("verb", [["train", "cartpole"], ["cli.mode=tune", "experiment=cartpole"]])
+def test_cfg_prints_the_composed_experiment_and_does_nothing_else(verb, workdir, capsys):
+    def printed(*words: str) -> str:
+        with pytest.raises(SystemExit) as ended:
+            main(
+                [*verb, "training.gamma=0.5", "runtime.local_dir=${runtime.name}/x", "runtime.name=a", *words]
+            )
+        assert not ended.value.code
+        return capsys.readouterr().out
+
+    job = yaml.safe_load(printed("--cfg", "job"))
+    assert job["training"]["gamma"] == 0.5 and job["environment"]["env"] == "CartPole-v1"
+    assert job["runtime"]["local_dir"] == "${runtime.name}/x" and "hydra" not in job
+    part = printed("-c", "job", "--package", "runtime", "--resolve")
+    assert part == "# @package runtime\nname: a\nlocal_dir: a/x\n"
+    assert list(yaml.safe_load(printed("--cfg", "hydra"))) == ["hydra"]
+    assert {"hydra", "training"} < yaml.safe_load(printed("--cfg", "all", "--resolve")).keys()
+    assert not list(workdir.iterdir())
 
 
 def test_mistakes_get_a_message_and_an_exit_code_but_no_traceback(tmp_path):

@@ -10,7 +10,7 @@ from rayfish.run.directory import find_run
 from rayfish.sweep.directory import SweepDirectory
 from rayfish.sweep.jobs import Job, JobList
 from rayfish.sweep.records import DONE, fold, read_events
-from tests.helpers import rayfish
+from tests.helpers import info_of, only_run, rayfish
 
 WRONG = {
     ("cartpole",): ("nothing to search", "loguniform"),
@@ -174,6 +174,30 @@ def test_words_for_a_resumed_list_of_jobs_are_refused(workdir, jobs_started, cap
         told = capsys.readouterr().err
         assert ended.value.code == 1 and f"is a list of jobs, which '{word}' says nothing about" in told
     assert not jobs_started
+
+
+def test_hydras_way_without_a_space_trains_one_sample(workdir, ray_session, capsys):
+    small = (
+        "training.train_batch_size_per_learner=64",
+        "training.minibatch_size=64",
+        "training.num_epochs=1",
+    )
+    with pytest.raises(SystemExit) as ended:
+        main(["tune", "experiment=cartpole", *small])
+    assert ended.value.code == 1 and "nothing to search" in capsys.readouterr().err
+    with pytest.raises(SystemExit) as ended:
+        main(
+            [
+                "cli.mode=tune",
+                "experiment=cartpole",
+                *small,
+                "stop_conditions.training_iteration=1",
+                "--plain",
+            ]
+        )
+    assert not ended.value.code
+    assert "trains one sample, as rayfish train does" in capsys.readouterr().out
+    assert info_of(only_run(workdir))["status"] == "done"
 
 
 @pytest.mark.slow

@@ -44,6 +44,13 @@ def test_view_writes_a_gif_into_the_run_and_says_where(trained):
     assert "saved_share" in done.stdout
 
 
+def test_the_mode_view_shows_the_checkpoint_that_is_named(trained):
+    (run,) = trained.glob("runs/fire/2*")
+    words = ("algo.checkpoint_path=" + str(run), "environment.env_config.max_steps=5", "--out", "mode.gif")
+    assert "5 steps" in rayfish("cli.mode=view", *words, cwd=trained).stdout
+    assert (trained / "mode.gif").read_bytes().startswith(b"GIF8")
+
+
 def test_the_help_of_view_says_that_it_writes_a_gif(tmp_path):
     assert "GIF" in rayfish("view", "--help", cwd=tmp_path).stdout
 

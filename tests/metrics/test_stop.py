@@ -90,3 +90,14 @@ def test_a_steady_return_is_prolonged_and_a_wavering_one_is_not():
 def test_nothing_is_foreseen_from_nothing():
     assert StopConditions({names.ENV_STEPS: 10}).time_left([]) is None
     assert StopConditions({}).time_left(history(10)) is None
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        *("num_env_steps_trained", "num_steps_trained", "info/num_steps_trained", "num_agent_steps_trained"),
+        *("num_env_steps_trained_lifetime", "learners/__all_modules__/num_env_steps_trained_lifetime"),
+    ],
+)
+def test_trained_steps_are_not_sampled_ones(key):
+    assert StopConditions({key: 100}).limits == {names.TRAINED_STEPS: 100}

@@ -11,6 +11,7 @@ from tests.helpers import comparable
 from tests.run.test_train import SMALL
 
 pytestmark = pytest.mark.usefixtures("ray_session", "workdir")
+TRAINED = "num_env_steps_trained_lifetime"
 
 
 def test_step_save_restore_evaluate_weights_and_runners():
@@ -187,3 +188,21 @@ def test_numbers_of_the_last_info_are_metrics_and_files_are_found_from_another_f
     (workdir / "maps" / "one.json").unlink()
     with pytest.raises(rayfish.RayfishError, match=r"there is no maps/one.json in .*elsewhere, "):
         rayfish.evaluate(checkpoint, episodes=2)
+
+
+@pytest.mark.parametrize("runner", ["batched", "rllib"])
+def test_trained_steps_are_those_of_train_batches(runner):
+    """RLlib's own counter has the whole batch for every minibatch of PPO; DQN's steps are replayed."""
+    dqn = ("training.train_batch_size=16", "training.num_steps_sampled_before_learning_starts=50")
+    dqn = (*dqn, "reporting.min_sample_timesteps_per_iteration=60", "evaluation.evaluation_interval=null")
+    with rayfish.Trainer("cartpole-dqn", *dqn, f"rollouts.runner={runner}") as trainer:
+        steps, trained = (trainer.step()[name] for name in ("run/env_steps", "run/trained_steps"))
+        assert trained % 16 == 0 and trained == trainer.result["learners"]["__all_modules__"][TRAINED]
+        checkpoint = trainer.save()
+        later = trainer.step()["run/trained_steps"]
+        assert later - trained > trainer.metrics["run/env_steps"] - steps
+        trainer.restore(checkpoint)
+        assert trainer.step()["run/trained_steps"] == later
+    with rayfish.Trainer("cartpole", *SMALL, f"rollouts.runner={runner}") as trainer:
+        metrics = trainer.step()
+        assert metrics["run/trained_steps"] == metrics["run/env_steps"] > 0

@@ -78,7 +78,8 @@ class Collector:
     :param runners: remote env runners the experiment asks for; tells how many are lost
     :param parallel_envs: environments that step at the same time, over all runners; sharpens the
         time shares while RLlib's smoothed timers still remember the first slow iterations
-    :param offline: it learns from recorded data, of which the steps are counted
+    :param trained: which of RLlib's counters of `learners` tells the steps learnt from; "" where these are
+        the steps sampled (RLlib's PPO, which counts the whole batch with every minibatch of it)
     :param window: finished episodes that returns and lengths are means of
     """
 
@@ -87,10 +88,10 @@ class Collector:
         runners: int | None = None,
         parallel_envs: int | None = None,
         *,
-        offline: bool = False,
+        trained: str = "",
         window: int = WINDOW,
     ) -> None:
-        self._offline = offline
+        self._trained = trained
         self._window = window
         self._runners = runners
         self._shares = TimeShares(parallel_envs)
@@ -126,10 +127,9 @@ class Collector:
         line: dict[str, float] = {names.ITERATION: self._iteration, names.ENV_STEPS: self._env_steps}
         rollout = self._rollout(runners)
         line[names.EPISODES] = self._episodes
-        if self._offline:
-            everyone = (result.get("learners") or {}).get("__all_modules__") or {}
-            self._trained_steps += int(_number(everyone.get("num_module_steps_trained")) or 0)
-            line[names.TRAINED_STEPS] = self._trained_steps
+        everyone = (result.get("learners") or {}).get("__all_modules__") or {}
+        self._trained_steps += int(_number(everyone.get(self._trained)) or 0) if self._trained else steps
+        line[names.TRAINED_STEPS] = self._trained_steps
         line |= rollout
         shares = self._shares.update(result, took)
         sampling_s = took * (1.0 - shares.get(names.EVAL_SHARE, 0.0))

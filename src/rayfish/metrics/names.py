@@ -77,7 +77,12 @@ TABLE: tuple[Metric, ...] = (
     Metric(ITERATION, "iterations", "Training iterations since the run began, earlier sessions included."),
     Metric(ENV_STEPS, "steps", "Environment steps sampled for training since the run began."),
     Metric(EPISODES, "episodes", "Training episodes finished since the run began."),
-    Metric(TRAINED_STEPS, "steps", "Recorded steps learnt from, each as often as it was (offline only)."),
+    Metric(
+        TRAINED_STEPS,
+        "steps",
+        "Steps in train batches since the run began: DQN and SAC count a step as often as it is replayed, "
+        "PPO a batch once, whatever its epochs. On the batched path those of every agent.",
+    ),
     Metric(WORKERS_LOST, "workers", "Env runners that are down at this moment."),
     Metric(WORKER_RESTARTS, "restarts", "Env runners restarted since the run began."),
     Metric(

@@ -20,12 +20,12 @@ from typing import TYPE_CHECKING, Any
 
 from rayfish import threads
 from rayfish.algorithm import from_rllib
+from rayfish.algorithm.batched.fitting import fit
 from rayfish.algorithm.from_rllib import is_config
 from rayfish.envs.build import EnvInfo
 from rayfish.envs.pulse import Patience
 from rayfish.errors import ConfigError, Problem, RayfishError
 from rayfish.experiment import Experiment
-from rayfish.experiment.sections import OFFLINE
 from rayfish.experiment.words import Override
 from rayfish.generators import undisturbed
 from rayfish.metrics.collect import WINDOW, Collector
@@ -291,10 +291,18 @@ class Trainer(TrainerNames):
     def _collector(self) -> Collector:
         runners = int(self.experiment.get("rollouts.num_env_runners") or 0)
         envs = int(self.experiment.get("rollouts.num_envs_per_env_runner") or 1)
-        offline = self.experiment.get("algo.name") in OFFLINE
         window = self.experiment.get("reporting.metrics_num_episodes_for_smoothing") or WINDOW
         parallel = envs * max(runners, 1)
-        return Collector(runners=runners, parallel_envs=parallel, offline=offline, window=window)
+        return Collector(
+            runners=runners, parallel_envs=parallel, trained=self._trained_counter(), window=window
+        )
+
+    def _trained_counter(self) -> str:
+        """RLlib's counter of the steps learnt from; its own PPO has none that is right."""
+        name = str(self.experiment.get("algo.name"))
+        if name == "PPO" and not fit(self.experiment, self.info).batched:
+            return ""
+        return f"num_{'env' if name in ('PPO', 'DQN', 'SAC', 'TQC') else 'module'}_steps_trained"
 
     def _build_config(self) -> Any:
         from rayfish.algorithm.build import build_config

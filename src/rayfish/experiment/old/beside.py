@@ -203,7 +203,7 @@ def _stop_condition(key: str, limit: Any, context: Context) -> Outcome:
         why = f"{context.algo} takes no steps of its own; the steps it learnt from were counted"
         return became("stop_conditions.run/trained_steps", whole(limit, "timesteps_total"), why, inner=key)
     if results.is_counted_otherwise(key):
-        why = f"{metric} counts the environment's steps; {key} counted agents' or trained ones"
+        why = f"{metric} counts the environment's steps; {key} counted agents' ones"
         return became(f"stop_conditions.{metric}", limit, why, changed=True, inner=key)
     name = _PLAIN.get(metric, metric)
     return became(f"stop_conditions.{name}", whole(limit, name), inner=key)

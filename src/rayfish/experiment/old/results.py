@@ -55,16 +55,15 @@ STOP_KEYS: dict[str, str] = {
 }
 """Result names of RLlib, old and new -> ours."""
 
-_SAME_STEPS = (
+_AGENTS_STEPS = (
     "num_agent_steps_sampled",
     "num_agent_steps_trained",
-    "num_env_steps_trained",
     "num_agent_steps_sampled_lifetime",
     "agent_timesteps_total",
-    "num_steps_sampled",
-    "num_steps_trained",
 )
-"""Counters that equal the environment steps sampled with one agent and an on-policy algorithm."""
+"""Counters that equal those of the environment's steps with one agent."""
+
+_TRAINED = re.compile(r"(?:learners/[^/]+/)?num_(?:env_|agent_|module_)?steps_trained(?:_lifetime)?")
 
 _COUNTER_PREFIXES = ("info/", "counters/")
 _SAMPLER_PREFIXES = ("sampler_results/", "env_runners/sampler_results/")
@@ -86,9 +85,10 @@ _GONE: tuple[tuple[str, str], ...] = (
     (r"config/.*", "it is a setting, not a result"),
     (r"episodes_this_iter|num_episodes", _THIS_ITERATION.format("run/episodes")),
     (
-        r"timesteps_this_iter|num_(env_|agent_)?steps_(sampled|trained)_this_iter",
+        r"timesteps_this_iter|num_(env_|agent_)?steps_sampled_this_iter",
         _THIS_ITERATION.format("run/env_steps"),
     ),
+    (r"num_(env_|agent_)?steps_trained_this_iter", _THIS_ITERATION.format("run/trained_steps")),
     (r"num_faulty_episodes", "a faulty episode ends the run or restarts its worker (run/worker_restarts)"),
     (r"num_healthy_workers", "use run/workers_lost, which counts those that are down"),
     (r"num_in_flight_async_reqs", "it was about RLlib's own queues"),
@@ -166,7 +166,9 @@ def todays_metric(key: str) -> str | None:
     for prefix in _COUNTER_PREFIXES:
         if key.startswith(f"{prefix}num_"):
             return todays_metric(key.removeprefix(prefix))
-    if key in _SAME_STEPS:
+    if _TRAINED.fullmatch(key):
+        return "run/trained_steps"
+    if key in (*_AGENTS_STEPS, "num_steps_sampled"):
         return "run/env_steps"
     for pattern, today in _PATTERNS:
         found = re.fullmatch(pattern, key)
@@ -177,8 +179,8 @@ def todays_metric(key: str) -> str | None:
 
 
 def is_counted_otherwise(key: str) -> bool:
-    """Whether an old counter is only nearly what its counterpart today counts (agents' or trained steps)."""
-    return key.rpartition("/")[2] in _SAME_STEPS
+    """Whether an old counter is only nearly what its counterpart today counts (agents' steps)."""
+    return key.rpartition("/")[2] in _AGENTS_STEPS
 
 
 def why_gone(key: str) -> str | None:
