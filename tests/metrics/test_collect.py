@@ -155,3 +155,10 @@ def test_lost_workers_are_counted_against_those_that_were_asked_for():
 def test_workers_are_not_mentioned_where_there_are_none():
     assert names.WORKERS_LOST not in lines("ppo_local")[-1]
     assert lines("ppo_two_runners")[-1][names.WORKERS_LOST] == 0
+
+
+def test_steps_in_train_batches_are_counted_by_rllibs_counter_where_it_is_right():
+    replayed = Collector(trained="num_env_steps_trained")
+    found = [replayed.update(result, 0.0)[names.TRAINED_STEPS] for result in results("dqn")]
+    assert found == [32, 7264, 14496]
+    assert [line[names.TRAINED_STEPS] for line in lines("ppo_multi_agent")] == [500, 1000]

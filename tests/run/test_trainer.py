@@ -190,12 +190,11 @@ def test_numbers_of_the_last_info_are_metrics_and_files_are_found_from_another_f
         rayfish.evaluate(checkpoint, episodes=2)
 
 
-@pytest.mark.parametrize("runner", ["batched", "rllib"])
-def test_trained_steps_are_those_of_train_batches(runner):
+def test_trained_steps_are_those_of_train_batches():
     """RLlib's own counter has the whole batch for every minibatch of PPO; DQN's steps are replayed."""
     dqn = ("training.train_batch_size=16", "training.num_steps_sampled_before_learning_starts=50")
     dqn = (*dqn, "reporting.min_sample_timesteps_per_iteration=60", "evaluation.evaluation_interval=null")
-    with rayfish.Trainer("cartpole-dqn", *dqn, f"rollouts.runner={runner}") as trainer:
+    with rayfish.Trainer("cartpole-dqn", *dqn) as trainer:
         steps, trained = (trainer.step()[name] for name in ("run/env_steps", "run/trained_steps"))
         assert trained % 16 == 0 and trained == trainer.result["learners"]["__all_modules__"][TRAINED]
         checkpoint = trainer.save()
@@ -203,6 +202,6 @@ def test_trained_steps_are_those_of_train_batches(runner):
         assert later - trained > trainer.metrics["run/env_steps"] - steps
         trainer.restore(checkpoint)
         assert trainer.step()["run/trained_steps"] == later
-    with rayfish.Trainer("cartpole", *SMALL, f"rollouts.runner={runner}") as trainer:
+    with rayfish.Trainer("cartpole", *SMALL, "rollouts.runner=rllib") as trainer:
         metrics = trainer.step()
         assert metrics["run/trained_steps"] == metrics["run/env_steps"] > 0

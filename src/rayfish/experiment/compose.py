@@ -210,8 +210,8 @@ def _compose_with_base(config_name: str, choices: list[str], folders: ConfigFold
     base = compose_files("config", [], ConfigFolders([CONF]))
     origins = {key: where for key, where in base.origins.items() if not _covered(composed.values, key)}
     tree.merge(base.values, composed.values)
-    files, choices = [*base.files, *composed.files], {**base.choices, **composed.choices}
-    return Composed(base.values, {**origins, **composed.origins}, files, choices)
+    files, chosen = [*base.files, *composed.files], {**base.choices, **composed.choices}
+    return Composed(base.values, {**origins, **composed.origins}, files, chosen)
 
 
 def _covered(values: dict[str, Any], key: str) -> bool:

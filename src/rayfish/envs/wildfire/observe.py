@@ -243,7 +243,7 @@ class GridView:
                 out[..., channel] = self._cells(bench, name)
         return out
 
-    def _cells(self, shown: np.ndarray, name: str) -> np.ndarray:
+    def _cells(self, shown: Any, name: str) -> Any:
         """Codes as the channel shows them."""
         least, span = self.scales[name]
         return (shown - least) / span
