@@ -9,6 +9,7 @@ from dataclasses import replace
 import cloudpickle
 import gymnasium as gym
 import numpy as np
+import psutil
 import pytest
 import torch
 from ray.rllib.env.multi_agent_env import MultiAgentEnv
@@ -435,3 +436,19 @@ def test_steps_survive_the_way_to_episodes_and_back(kind):
         _, after, _, used = play.expected(number, 5, newest(play, 80))
         assert int(long["next_obs"]["number"][i]) == after and int(long["n_step"][i]) == used
     assert ends <= set(numbers(batch["obs"]))
+
+
+def test_memory_is_taken_as_the_buffer_fills_in_a_seeded_run_too():
+    """Deterministic algorithms make torch.empty fill its memory: a buffer of images took 20 GB at once."""
+    before = psutil.Process().memory_info().rss
+    rollout = Play(2).rollout(8)
+    wide = {"obs": torch.zeros(8, 2, 2000), "last_obs": torch.zeros(2, 2000)}
+    wide["final_obs"] = torch.zeros(len(rollout.final_index), 2000)
+    torch.use_deterministic_algorithms(True)
+    try:
+        replay = ReplayBuffer(200_000)
+        replay.add(replace(rollout, **wide))  # has room for 1.7 GB
+        assert torch.utils.deterministic.fill_uninitialized_memory
+    finally:
+        torch.use_deterministic_algorithms(False)
+    assert psutil.Process().memory_info().rss - before < 200e6

@@ -378,7 +378,15 @@ class ReplayBuffer:
         self._free_count = finals
 
     def _empty(self, rows: int, like: Tensor) -> Tensor:
-        return torch.empty((rows, *like.shape[1:]), dtype=like.dtype, device=self.device)
+        """Uninitialised rows. Under deterministic algorithms (any seeded run) torch fills new tensors, which
+        would take all of the buffer's memory at once: 20 GB for 50,000 maps of 128x128x6.
+        """
+        settings: Any = torch.utils.deterministic
+        before, settings.fill_uninitialized_memory = settings.fill_uninitialized_memory, False
+        try:
+            return torch.empty((rows, *like.shape[1:]), dtype=like.dtype, device=self.device)
+        finally:
+            settings.fill_uninitialized_memory = before
 
     def _grow_finals(self, wanted: int) -> None:
         """At least twice the room for last observations."""
