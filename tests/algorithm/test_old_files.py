@@ -352,7 +352,7 @@ CASES: dict[str, tuple[str, Any, dict[str, Any]]] = {
         config: {remote_worker_envs: true, horizon: 100, num_cpus_for_driver: 2, log_level: ERROR, seed: 7}
         """,
         lambda: ours(PPOConfig())
-        .env_runners(gym_env_vectorize_mode="async")
+        .env_runners(gym_env_vectorize_mode="vector_entry_point")  # processes of ours, which are not forked
         .resources(num_cpus_for_main_process=2)
         .debugging(log_level="ERROR", seed=7),
         {},

@@ -123,7 +123,10 @@ def thread_counts(algorithm: Algorithm, info: EnvInfo) -> dict[str, int]:
         each = [max(threads.multiplications(network, space) for space in spaces) for network in networks]
         return threads.fitting(rows * sum(each))
 
-    batch = getattr(config, "minibatch_size", None) or config.train_batch_size_per_learner
+    if hasattr(config, "batch_length_T"):  # DreamerV3: sequences, and no train batch
+        batch = config.batch_size_B * config.batch_length_T
+    else:
+        batch = getattr(config, "minibatch_size", None) or config.train_batch_size_per_learner
     return {
         "acting": fitting(actor, config.num_envs_per_env_runner * len(info.agents)),
         "learning": fitting(getattr(learner, "module", None), threads.BACKWARD * batch),

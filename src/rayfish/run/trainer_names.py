@@ -52,8 +52,9 @@ class TrainerNames:
         """RLlib's name: the settings of the algorithm, flat; old names (`num_workers`) answer as well."""
         known = ConfigNames(self.config.to_dict())
         known["env"] = self.experiment.env or self.experiment.get("environment.env")
-        known["train_batch_size"] = self.config.total_train_batch_size
-        known["train_batch_size_per_learner"] = self.config.train_batch_size_per_learner
+        if not hasattr(self.config, "batch_length_T"):  # DreamerV3 has no train batch
+            known["train_batch_size"] = self.config.total_train_batch_size
+            known["train_batch_size_per_learner"] = self.config.train_batch_size_per_learner
         known["model"] = self.experiment.get("training.model")
         return known
 
