@@ -166,7 +166,7 @@ def draw(runs: dict[str, dict[str, list[dict[str, Any]]]], results: dict[str, di
     figure, panels = plt.subplots(1, len(runs), figsize=(5 * len(runs), 4), squeeze=False)
     for panel, (task, paths) in zip(panels[0], runs.items(), strict=True):
         for path, lines in paths.items():
-            curves = [np.array(line["curve"]) for line in lines]
+            curves = [np.array(line["curve"]) / (1000, 1) for line in lines]
             for curve in curves:
                 panel.plot(curve[:, 0], curve[:, 1], color=COLOURS[path], alpha=0.3, linewidth=0.8)
             grid = np.linspace(max(c[0, 0] for c in curves), min(c[-1, 0] for c in curves), 100)
@@ -177,7 +177,7 @@ def draw(runs: dict[str, dict[str, list[dict[str, Any]]]], results: dict[str, di
             f"{task}: {result['difference']:+.1f} [{result['low']:.1f}, {result['high']:.1f}], "
             f"allowed +-{result['allowed']:.0f}"
         )
-        panel.set_xlabel("env steps")
+        panel.set_xlabel("thousand env steps")
         panel.set_ylabel("mean return of the last episodes")
         panel.legend()
     figure.tight_layout()
