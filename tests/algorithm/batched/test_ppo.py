@@ -194,3 +194,12 @@ def test_networks_with_other_layers_are_left_to_autograd():
         assert fused(actor_critic(seen, gym.spaces.Discrete(2), resolve(model), critic=True)) is None
     image = gym.spaces.Box(0, 255, (16, 16, 3), np.uint8)
     assert fused(actor_critic(image, gym.spaces.Discrete(2), resolve({}), critic=True)) is None
+
+
+@pytest.mark.parametrize(
+    ("rows", "shape"), [(8192, (8, 1024)), (8203, (8, 1026)), (8500, (9, 1024)), (900, (1, 900))]
+)
+def test_a_few_rows_too_many_are_spread_over_the_minibatches(rows, shape):
+    column = torch.zeros(rows)
+    batch = ppo.Batch(column, None, column, column, column, column, column)
+    assert ppo.epoch_shape(batch, ppo.Settings(minibatch_size=1024)) == shape

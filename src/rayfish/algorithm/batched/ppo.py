@@ -7,6 +7,7 @@ autograd otherwise.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
@@ -429,14 +430,20 @@ class Epoch:
 
 
 def epoch_shape(batch: Batch, settings: Settings) -> tuple[int, int]:
-    """(minibatches of an epoch, environment steps in each); several learners get the same count."""
+    """(minibatches of an epoch, environment steps in each); several learners get the same count.
+
+    A rollout may have a few steps more than the batch asked for: up to a quarter of a minibatch is spread
+    over the others instead of filling one more with rows of the same epoch.
+    """
     steps = len(batch) if batch.weight is None else int(batch.weight.sum())
     size = settings.minibatch_size
     if size is None:
         return 1, steps
     if batch.weight is not None:  # each minibatch needs a sequence of its own
         size = max(size, settings.max_seq_len)
-    return -(-(settings.largest_share or steps) // size), min(size, steps)
+    most = settings.largest_share or steps
+    count = max(1, math.ceil(most / size - 0.25))
+    return count, min(max(size, -(-most // count)), steps)
 
 
 def minibatches(batch: Batch, settings: Settings) -> Iterator[Batch]:
