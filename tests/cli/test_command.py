@@ -65,7 +65,7 @@ def test_hydras_way_without_a_verb_trains(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("mode", "step"), [("view", "algo.checkpoint_path=RUN_OR_CHECKPOINT"), ("fly", "cli.mode=train")]
+    ("mode", "step"), [("view", "algo.checkpoint_path=RUN_OR_CHECKPOINT"), ("fly", "train, tune, view")]
 )
 def test_a_mode_that_cannot_be_is_one_line(mode, step, tmp_path):
     done = rayfish(f"cli.mode={mode}", cwd=tmp_path, ok=False)

@@ -58,7 +58,7 @@ class EpisodeReport(RLlibCallback):
             evaluators.foreach_env_runner("set_state", kwargs={"state": state}, local_env_runner=False)
 
     def on_train_result(self, *, algorithm: Any, result: dict[str, Any], **kwargs: Any) -> None:
-        """Called before the user's callbacks: what they add to the result is told from what was there."""
+        """Runs before the user's callbacks and notes which keys the result has without them."""
         algorithm.rayfish_result_keys = frozenset(result)
 
     def on_env_runners_recreated(

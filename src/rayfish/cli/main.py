@@ -12,7 +12,7 @@ import sys
 import threading
 from typing import NoReturn
 
-from rayfish.errors import RayfishError
+from rayfish.errors import RayfishError, did_you_mean
 
 _HYDRA_FLAGS = (
     *("-cn", "--config-name", "-cd", "--config-dir", "-m", "--multirun"),
@@ -161,7 +161,9 @@ def _with_verb(words: list[str]) -> list[str]:
 
 
 def _unknown_mode(mode: str) -> int:
-    show(RayfishError(f"cli.mode={mode}: no such mode", "cli.mode=train"))
+    meant = did_you_mean(mode, _MODES)
+    hint = f"did you mean cli.mode={meant[0]}?" if meant else f"cli.mode is one of {', '.join(_MODES)}"
+    show(RayfishError(f"cli.mode={mode}: no such mode", hint))
     return 2
 
 
