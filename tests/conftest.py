@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections import Counter
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("RAY_DEDUP_LOGS", "0")
+os.environ["RAYFISH_SIGNING_KEY"] = "5e" * 32  # the same in all processes, and none in the user's home
 
 import pytest
 
@@ -27,6 +29,18 @@ def workdir(tmp_path, monkeypatch):
     """A fresh current folder, so that `runs/` of a test never lands in the clone."""
     monkeypatch.chdir(tmp_path)
     return tmp_path
+
+
+@pytest.fixture(autouse=True)
+def forget_modules(request):
+    """Modules that a test wrote into its folder are not found by the next test that uses the same name."""
+    yield
+    folder = request.node.funcargs.get("tmp_path")
+    if folder is not None:
+        inside = f"{folder}{os.sep}"
+        for name, module in list(sys.modules.items()):
+            if str(getattr(module, "__file__", None) or "").startswith(inside):
+                del sys.modules[name]
 
 
 @pytest.hookimpl(trylast=True)

@@ -25,6 +25,7 @@ _PUBLIC = {
     "Trainer": "rayfish.run.trainer",
     "evaluate": "rayfish.run.evaluate",
     "load": "rayfish.run.policy",
+    "load_sweep": "rayfish.sweep.outcome",
     "rollout": "rayfish.run.rollout",
     "train": "rayfish.run.train",
     "tune": "rayfish.sweep.api",
@@ -38,6 +39,7 @@ __all__ = [
     "__version__",
     "evaluate",
     "load",
+    "load_sweep",
     "rollout",
     "train",
     "tune",
@@ -54,6 +56,7 @@ if TYPE_CHECKING:
     from rayfish.run.trainer import Trainer
     from rayfish.run.view import view
     from rayfish.sweep.api import tune
+    from rayfish.sweep.outcome import load_sweep
 
 
 def __getattr__(name: str) -> Any:

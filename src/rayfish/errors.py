@@ -84,6 +84,10 @@ class RunNotFound(RayfishError):
     """No run or checkpoint answers to the name, id or path given."""
 
 
+class NotTrusted(RayfishError):
+    """Opening it would run another user's code, which the user has not agreed to."""
+
+
 class RunFailed(RayfishError):
     """Training began and could not go on; what was finished is kept."""
 

@@ -1,4 +1,4 @@
-"""Writing that a crash cannot tear: beside, synced, renamed."""
+"""Writing that a crash cannot tear: beside, synced, renamed. What to say when it fails."""
 
 from __future__ import annotations
 
@@ -7,21 +7,68 @@ import errno
 import os
 import shutil
 import threading
+from contextlib import suppress
 from pathlib import Path
 
+from rayfish.metrics.text import size
+
 _CURRENT_FOLDER, _EXCHANGE = -100, 2  # AT_FDCWD and RENAME_EXCHANGE of Linux
+_FULL = (errno.ENOSPC, errno.EDQUOT)
+_LITTLE = 2**20
+_SPARE, _SPARE_BYTES = ".spare", 16 * 1024
 
 
 def atomic_write(path: str | Path, text: str) -> None:
     """Put `text` into `path` so that a reader sees the old content or the new, never a part."""
     path = Path(path)
     beside = path.with_name(f".{path.name}.{os.getpid()}-{threading.get_ident()}.tmp")
-    with beside.open("w", encoding="utf-8", newline="") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-    beside.replace(path)
-    _sync_folder(path.parent)
+    try:
+        _write(beside, text.encode(), os.O_CREAT | os.O_TRUNC)
+        beside.replace(path)
+    except BaseException:
+        with suppress(OSError):
+            beside.unlink(missing_ok=True)
+        raise
+    sync_folder(path.parent)
+
+
+def set_aside(folder: Path) -> None:
+    """Hold some space of the disk, in a hidden file, for the `last_write` in that folder."""
+    # Random bytes: a file system that compresses would keep no space for zeros.
+    _write(folder / _SPARE, os.urandom(_SPARE_BYTES), os.O_CREAT | os.O_TRUNC)
+
+
+def last_write(path: Path, text: str) -> None:
+    """`atomic_write` that also succeeds on a full disk, by the space that `set_aside` holds, which it frees.
+
+    In a folder where no file can be made any more, it writes over the old content.
+    """
+    spare = path.with_name(_SPARE)
+    try:
+        atomic_write(path, text)
+    except PermissionError:
+        _write(path, text.encode())
+    except OSError as error:
+        if not is_full(error):
+            raise
+        _write(spare, text.encode())
+        spare.replace(path)
+        sync_folder(path.parent)
+    with suppress(OSError):
+        spare.unlink(missing_ok=True)
+
+
+def _write(path: Path, data: bytes, flags: int = 0) -> None:
+    """Write and sync a file; without `O_TRUNC` over the bytes that are there, which takes no new space."""
+    handle = os.open(path, os.O_WRONLY | flags, 0o666)
+    try:
+        left = memoryview(data)
+        while left:
+            left = left[os.write(handle, left) :]
+        os.ftruncate(handle, len(data))
+        os.fsync(handle)
+    finally:
+        os.close(handle)
 
 
 def atomic_link(link: str | Path, target: str) -> None:
@@ -30,8 +77,46 @@ def atomic_link(link: str | Path, target: str) -> None:
     beside = link.with_name(f".{link.name}.{os.getpid()}.tmp")
     beside.unlink(missing_ok=True)
     beside.symlink_to(target)
-    beside.replace(link)
-    _sync_folder(link.parent)
+    try:
+        beside.replace(link)
+    except BaseException:
+        beside.unlink(missing_ok=True)
+        raise
+    sync_folder(link.parent)
+
+
+def is_full(error: BaseException | None) -> bool:
+    """Whether a write failed because the disk or the user's share of it is full."""
+    return isinstance(error, OSError) and error.errno in _FULL
+
+
+def why_unwritable(error: OSError, path: Path) -> tuple[str, str]:
+    """Why `path` cannot be written, and what to do about it: each the part of a sentence.
+
+    A full disk is named by its mount point and by what is free there.
+    """
+    reason = error.strerror or str(error)
+    file = Path(error.filename) if isinstance(error.filename, str) else None
+    if not is_full(error):
+        place = file.parent if file is not None else path
+        named = "" if place in (path, path.parent) else f" ({place})"
+        return f"{reason}{named}", f"make {place} writable"
+    mount, free = _full_disk(file or path, path, Path(os.environ.get("TMPDIR") or "/tmp"))
+    if error.errno == errno.EDQUOT:
+        return f"{reason}, on the file system at {mount}", f"free space of yours under {mount}"
+    if free > _LITTLE and os.statvfs(mount).f_favail == 0:
+        return f"{reason}: no file can be added at {mount}", f"remove files under {mount}"
+    return f"{reason}: {size(free)} free at {mount}", f"free space under {mount}"
+
+
+def _full_disk(*paths: Path) -> tuple[Path, int]:
+    """Mount point and free bytes of the first of the paths whose disk is full, else of the first path."""
+    found = []
+    for path in paths:
+        there = path.resolve()
+        mount = next(p for p in (there, *there.parents) if p.is_mount())
+        found.append((mount, shutil.disk_usage(mount).free))
+    return next((disk for disk in found if disk[1] < _LITTLE), found[0])
 
 
 def link_or_copy(source: Path, target: Path) -> None:
@@ -72,7 +157,7 @@ def exchange(a: Path, b: Path) -> None:
     aside.rename(a)
 
 
-def _sync_folder(folder: Path) -> None:
+def sync_folder(folder: Path) -> None:
     """Make a rename itself survive a power cut; some file systems do not offer it."""
     try:
         handle = os.open(folder, os.O_RDONLY)

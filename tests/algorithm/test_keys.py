@@ -6,6 +6,7 @@ import pytest
 
 from rayfish import Experiment
 from rayfish.algorithm import signatures
+from rayfish.algorithm.keys import without_unread
 
 
 def problems(*words, name="cartpole"):
@@ -64,7 +65,8 @@ def test_key_of_another_algorithm_names_its_owners():
 
 def test_preset_of_another_algorithm_is_explained():
     found = problems("algo.name=DQN")
-    assert {p.key for p in found} == {"training.lambda_", "training.vf_clip_param"}
+    without_effect = {"training.minibatch_size", "training.num_epochs"}
+    assert {p.key for p in found} == {"training.lambda_", "training.vf_clip_param", *without_effect}
     assert all("tuned for PPO" in p.hint and "cartpole.yaml:" in p.where for p in found)
 
 
@@ -99,7 +101,7 @@ def test_gone_key_is_refused(word, said):
         ("rollouts.num_env_runners=two", "is 'two', but takes a whole number", "rollouts.num_env_runners=4"),
         ("training.lr='3e-4'", "takes a number", "training.lr=0.0003"),
         ("training.minibatch_size=2.56e2", "takes a whole number", "training.minibatch_size=256"),
-        ("training.use_gae=1", "takes true or false", "true"),
+        ("training.use_kl_loss=1", "takes true or false", "true"),
         ("training.num_epochs=true", "takes a whole number", "4"),
         ("environment.env_config=3", "takes keys and values", "{key: value}"),
         ("stop_conditions.env/score=high", "takes a number", "stop_conditions.env/score=0.001"),
@@ -213,3 +215,89 @@ def test_open_keys_take_anything():
     assert (
         problems("environment.env_config.any.thing=1", "simulation.b=2", "stop_conditions.env/score=3") == []
     )
+
+
+@pytest.mark.parametrize("name", ["hidden_layers", "hidden_sizes", "net_arch", "layers", "hidden_layer_size"])
+def test_a_habit_from_another_library_leads_to_the_hidden_layers(name):
+    from rayfish.models.check import section_problems
+
+    (problem,) = section_problems({name: [64]}, "PPO")
+    assert problem.hint == "did you mean training.model.fcnet_hiddens?"
+    assert "did you mean training.model.fcnet_hiddens?" in only(f"training.{name}=[64]").hint
+
+
+@pytest.mark.parametrize(
+    ("word", "key"),
+    [
+        ("training.batch_size=32", "training.train_batch_size_per_learner"),
+        ("training.n_steps=32", "rollouts.rollout_fragment_length"),
+        ("training.update_epochs=4", "training.num_epochs"),
+        ("training.clip_coef=0.2", "training.clip_param"),
+        ("training.num_envs=8", "rollouts.num_envs_per_env_runner"),
+        ("training.learning_rate=0.1", "training.lr"),
+    ],
+)
+def test_a_habit_from_another_library_leads_to_its_key(word, key):
+    assert only(word).hint == f"did you mean {key}?"
+
+
+@pytest.mark.parametrize("old", ["hidden_layer_sizes", "hidden_activation"])
+def test_an_old_model_name_outranks_a_preset(old):
+    value = {"hidden_layer_sizes": [8], "hidden_activation": "relu"}[old]
+    written = str(value).replace(" ", "")
+    experiment = Experiment.compose("cartpole", [f"training.model.{old}={written}"])
+    today = {"hidden_layer_sizes": "fcnet_hiddens", "hidden_activation": "fcnet_activation"}[old]
+    assert experiment.get(f"training.model.{today}") == value
+    assert experiment.get(f"training.model.{old}") is None
+    assert any(today in note for note in experiment.notes)
+
+
+@pytest.mark.parametrize(
+    ("key", "hint"),
+    [
+        ("lr=0.1", "remove it"),
+        ("num_env_runners=2", "use evaluation.evaluation_num_env_runners"),
+        ("log_gradients=true", "remove it"),
+    ],
+)
+def test_what_an_evaluation_does_not_read_is_refused(key, hint):
+    problem = only(f"evaluation.evaluation_config.{key}", "evaluation.evaluation_interval=1")
+    assert "has no effect" in problem.what and hint in problem.hint
+
+
+@pytest.mark.parametrize("key", ["explore=true", "num_envs_per_env_runner=2", "seed=3", "horizon=10"])
+def test_what_may_differ_while_evaluating_is_accepted(key):
+    assert problems(f"evaluation.evaluation_config.{key}", "evaluation.evaluation_interval=1") == []
+
+
+@pytest.mark.parametrize(
+    ("word", "hint"),
+    [
+        ("evaluation.interval=3", "did you mean evaluation.evaluation_interval?"),
+        ("evaluation.duration=3", "did you mean evaluation.evaluation_duration?"),
+        ("checkpoint.save_freq=3", "did you mean checkpoint.checkpoint_frequency?"),
+    ],
+)
+def test_a_key_without_its_sections_name_is_found(word, hint):
+    assert hint in only(word).hint
+
+
+def test_a_saved_experiment_loses_keys_that_are_refused_today(tmp_path):
+    """An earlier version accepted them in silence: its runs go on."""
+    from rayfish.run.trainer import extended
+
+    old = {"training.num_epochs": 5, "training.model.vf_share_layers": True, "training.lr": 0.25}
+    words = ["algo.name=DQN", "environment.env=CartPole-v1"]
+    Experiment.compose(None, words).with_values(old, "command line").save(tmp_path / "config.yaml")
+    saved = Experiment.load(tmp_path / "config.yaml")
+    assert [problem.key for problem in signatures.problems(saved)] == ["training.num_epochs"]
+    kept = without_unread(saved)
+    assert signatures.problems(kept) == []
+    assert kept.get("training.num_epochs") is kept.get("training.model.vf_share_layers") is None
+    assert kept.get("training.lr") == 0.25
+    assert [note.split("=")[0] for note in kept.notes] == [
+        "training.num_epochs",
+        "training.model.vf_share_layers",
+    ]
+    assert without_unread(kept) is kept
+    assert extended(saved, ["stop_conditions.training_iteration=3"]).notes[:2] == kept.notes

@@ -20,9 +20,9 @@ MANY = """\
   training.lrr: there is no such key
     written in: exp.yaml:5
     next step: did you mean training.lr?
-  training.beta: PPO has no such setting; BC, MARWIL and IQL have
+  training.beta: PPO has no such setting; MARWIL and IQL have
     written in: command line
-    next step: remove it, or set algo.name=BC
+    next step: remove it, or set algo.name=MARWIL
   training.minibatch_size: a minibatch of 9000 does not fit into a train batch of 4000
     written in: command line
     next step: set training.minibatch_size=4000 or less, \
@@ -37,9 +37,10 @@ algo.name=SAC"""
 
 PRESET = """\
 1 problem in the experiment:
-  experiment: there is no experiment 'pendulem'
-    next step: did you mean pendulum? presets: {presets}; your own: a file \
-./pendulem.yaml, or --config-dir"""
+  experiment: there is no experiment, algorithm or environment 'pendulem'
+    next step: did you mean pendulum? experiments: {presets}, or your file ./pendulem.yaml; algorithms: \
+PPO, APPO, IMPALA, DQN, SAC, TQC, DreamerV3, BC, MARWIL, CQL, IQL; environments: `rayfish env list`, or your \
+my_env.py:pendulem"""
 
 
 def test_many_problems_of_a_file_and_the_command_line(workdir):

@@ -313,7 +313,7 @@ CASES: dict[str, tuple[str, Any, dict[str, Any]]] = {
         """,
         lambda: ours(APPOConfig(), workers=1)
         .training(
-            vtrace=True, use_kl_loss=True, kl_coeff=1.0, clip_param=0.4, lambda_=0.98, tau=0.5, grad_clip=30.0
+            vtrace=True, use_kl_loss=True, kl_coeff=1.0, clip_param=0.4, tau=0.5, grad_clip=30.0
         )
         .training(use_circular_buffer=False)  # which APPO of the time had not got
         .reporting(min_time_s_per_iteration=5, min_sample_timesteps_per_iteration=500),

@@ -44,7 +44,7 @@ def test_a_process_of_its_own_says_the_same(name, tmp_path, monkeypatch, request
 
 
 def test_two_processes_that_resume_one_run_at_once(tmp_path, monkeypatch, trained_runs, snapshot):
-    case = Case("at once", "train --resume last", trained=True)
+    case = Case("at once", "train --resume last stop_conditions.training_iteration=2", trained=True)
     lay_out(case, tmp_path, trained_runs)
     code = (
         "from rayfish.run.directory import RunDirectory, find_run\n"

@@ -88,7 +88,7 @@ def test_cfg_prints_the_composed_experiment_and_does_nothing_else(verb, workdir,
     assert job["training"]["gamma"] == 0.5 and job["environment"]["env"] == "CartPole-v1"
     assert job["runtime"]["local_dir"] == "${runtime.name}/x" and "hydra" not in job
     part = printed("-c", "job", "--package", "runtime", "--resolve")
-    assert part == "# @package runtime\nname: a\nlocal_dir: a/x\n"
+    assert part == "# @package runtime\nname: a\nlocal_dir: a/x\ntags: []\n"
     assert list(yaml.safe_load(printed("--cfg", "hydra"))) == ["hydra"]
     assert {"hydra", "training"} < yaml.safe_load(printed("--cfg", "all", "--resolve")).keys()
     assert not list(workdir.iterdir())

@@ -79,3 +79,35 @@ def test_keys_of_an_unknown_word_offers_the_nearest():
     error = call("keys", "rolouts").exception
     assert isinstance(error, RayfishError)
     assert "rollouts" in error.hint
+
+
+def test_list_shows_whole_texts_with_their_brackets(tmp_path):
+    (tmp_path / "experiment").mkdir()
+    (tmp_path / "experiment" / "mine.yaml").write_text(
+        "# Needs pip install x[extra].\n# Second line.\nalgo: {}\n"
+    )
+    shown = " ".join(call("list", "--config-dir", str(tmp_path)).output.split())
+    assert "pip install 'rayfish[box2d]'" in shown
+    assert "they have to share the work." in shown, "the end of a text of two lines"
+    assert "Needs pip install x[extra]. Second line." in shown
+
+
+def test_check_takes_the_options_that_it_advises(monkeypatch):
+    monkeypatch.setattr("ray.is_initialized", lambda: False)  # a Ray of other tests would offer its CPUs
+    words = ("cartpole", "rollouts.num_env_runners=500")
+    assert "or --fit, or --ray-num-cpus" in call("check", *words).output
+    assert "rollouts.num_env_runners 500 ->" in call("check", *words, "--fit").output
+    assert call("check", *words, "--ray-num-cpus", "501").exit_code == 0
+
+
+def test_a_section_without_keys_says_what_it_is():
+    assert "--on ADDRESS" in call("keys", "cluster").output
+
+
+def test_a_name_in_place_of_a_section_is_its_main_key():
+    shown = " ".join(
+        call("show", "algo=SAC", "environment=Pendulum-v1", "training.model=lstm").output.split()
+    )
+    assert "name SAC command line" in shown
+    assert "env Pendulum-v1 command line" in shown
+    assert "use_lstm true" in shown

@@ -137,7 +137,7 @@ def test_tunes_schedulers_and_searchers_have_todays_names_or_are_refused():
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["--env", "CartPole-v1"], "without an algorithm"),
+        (["--env", "CartPole-v1", "--stop", "{a: 1}"], "without an algorithm"),
         (["--run"], "--run needs a value"),
         (["--run", "PPO", "--config", "{lr: "], "cannot be read as JSON or YAML"),
         (["--run", "PPO", "--config", "[1]"], "holds no keys and values"),

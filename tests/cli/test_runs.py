@@ -1,16 +1,24 @@
-"""`rayfish runs list|show`."""
+"""`rayfish runs list|show|rm`."""
 
 from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from typer.testing import CliRunner
 
+from rayfish.cli.run_entries import remove
 from rayfish.cli.runs import app
-from rayfish.errors import RunNotFound
+from rayfish.errors import RayfishError, RunNotFound
 from rayfish.experiment import Experiment
 from rayfish.metrics import names
 from rayfish.metrics.sinks import open_sinks
-from rayfish.run.directory import RunDirectory
+from rayfish.run.directory import RunDirectory, atomic_link
+from rayfish.sweep.directory import SweepDirectory
 
 
 @pytest.fixture
@@ -81,6 +89,15 @@ def test_show_tells_how_a_run_went_and_what_to_do_next(run):
         assert part in output, part
 
 
+def test_show_tells_which_settings_held_when(run):
+    changed = {"training.lr": [0.0007, 0.0001], "training.gamma": [0.99, 0.9]}
+    run.update(resumes=[{"iteration": 1200, "changed": changed}, {"iteration": 1300, "changed": {}}])
+    output = invoke("show", "last").output
+    assert "after iteration 1,200" in output
+    assert "training.lr: 0.0007 → 0.0001" in output
+    assert "1,300" not in output
+
+
 def test_show_of_a_run_that_has_not_measured_anything_yet(workdir):
     RunDirectory.create(Experiment.compose("cartpole"), command="x")
     output = invoke("show", "last").output
@@ -91,3 +108,191 @@ def test_show_of_a_run_that_has_not_measured_anything_yet(workdir):
 def test_an_unknown_run_is_a_plain_error(workdir):
     with pytest.raises(RunNotFound):
         invoke("show", "nothing")
+
+
+@pytest.fixture
+def sweep(workdir):
+    """Two points with two seeds each: the best single trial is of the point that is worse on the mean."""
+    about = {
+        "kind": "experiment",
+        "title": "tuned · PPO on CartPole-v1",
+        "tags": ["baseline"],
+        "metric": "score",
+        "time": "run/iteration",
+        "space": {"training.lr": {"type": "choice", "values": [0.1, 0.2]}},
+        "search": {"mode": "max", "repeat": 2},
+    }
+    sweep = SweepDirectory.create("runs", "tuned", about)
+    table = sweep.open_table()
+    for number, (point, value) in enumerate([(1, 90.0), (1, 10.0), (2, 60.0), (2, 62.0)], 1):
+        params = {"training.lr": 0.1 * point}
+        table.write("new", number, name=f"{number:04d}", params=params, point=point, seed=number)
+        table.write("start", number)
+        table.write("report", number, step=1, value=value, seconds=1.0)
+        table.write("end", number, state="done", seconds=1.0)
+    table.close()
+    experiment = Experiment.compose("cartpole")
+    RunDirectory.create(experiment, at=sweep.trials / "0004", command="x").finish("done", "over")
+    atomic_link(sweep.path / "best", "trials/0004")
+    sweep.update(status="done")
+    sweep.release()
+    return sweep
+
+
+def test_a_sweep_is_listed_with_the_mean_of_its_best_point(sweep):
+    (row,) = [line for line in invoke("list").output.splitlines() if sweep.data["id"] in line]
+    assert " 61 " in row
+    assert "4 of 4" in row
+
+
+def test_the_limit_counts_sweeps(run, sweep):
+    output = invoke("list", "--limit", "1").output
+    assert sweep.data["id"] in output
+    assert run.data["id"] not in output
+    assert "and 1 older" in output
+
+
+def test_a_sweep_is_shown_with_its_points_and_its_best_trial(sweep):
+    for word in ("tuned", sweep.data["id"], "last", str(sweep.path)):
+        output = invoke("show", word).output
+        for part in ("61 [", "0.2", "4 done", "PPO on CartPole-v1   ✔ done  over"):
+            assert part in output, (word, part)
+
+
+def test_damaged_lines_of_a_sweep_are_shown(sweep):
+    with sweep.table_file.open("a") as file:
+        file.write("garbage\n")
+    assert "trials.jsonl: line 17 is damaged and left out" in invoke("show", "tuned").output
+
+
+def test_the_list_as_one_document_for_scripts(run, sweep):
+    run.update(return_mean=float("nan"))
+    output = invoke("list", "--json").output
+    swept, trained = json.loads(output, parse_constant=pytest.fail)
+    assert "\x1b" not in output
+    assert (swept["kind"], swept["best"]["value"], swept["best"]["params"]) == (
+        "sweep",
+        61.0,
+        {"training.lr": 0.2},
+    )
+    assert (trained["kind"], trained["path"]) == ("run", str(run.path.absolute()))
+    assert (trained["steps"], trained["best"]["value"], trained["return_mean"]) == (122880, 200.0, None)
+    assert trained["checkpoints"] == ["000020"]
+
+
+def test_an_empty_list_is_an_empty_document(workdir):
+    assert json.loads(invoke("list", "--json").output) == []
+
+
+def test_the_list_by_tag(run, sweep):
+    tagged = RunDirectory.create(Experiment.compose("cartpole", ["runtime.tags=[baseline,new]"]), command="x")
+    alone = RunDirectory.create(Experiment.compose("cartpole", ["runtime.tags=baseline"]), command="x")
+    ids = [entry["id"] for entry in json.loads(invoke("list", "--json", "--tag", "baseline").output)]
+    assert set(ids) == {tagged.data["id"], alone.data["id"], sweep.data["id"]}
+    assert [tagged.data["id"]] == [
+        entry["id"]
+        for entry in json.loads(invoke("list", "--json", "--tag", "baseline", "--tag", "new").output)
+    ]
+    assert "has the tag 'old'" in invoke("list", "--tag", "old").output
+
+
+def test_the_list_in_another_order(run, sweep):
+    for name, value in (("b", 300.0), ("a", 100.0)):
+        other = RunDirectory.create(Experiment.compose("cartpole"), name=name, command="x")
+        other.update(best={"value": value})
+    order = {
+        sort: [entry["name"] for entry in json.loads(invoke("list", "--json", "--sort", sort).output)]
+        for sort in ("name", "best", "age")
+    }
+    assert order["name"] == ["a", "b", "cartpole", "tuned"]
+    assert order["best"] == ["b", "cartpole", "a", "tuned"]
+    assert order["age"][:2] == ["a", "b"]
+    with pytest.raises(RayfishError) as caught:
+        invoke("list", "--sort", "bset")
+    assert caught.value.hint == "did you mean --sort best?"
+
+
+def test_a_damaged_run_is_listed_and_shown_as_damaged(run):
+    (run.path / "run.json").write_text('{"id": ')
+    (row,) = [line for line in invoke("list").output.splitlines() if run.data["id"] in line]
+    assert "damaged" in row
+    (entry,) = json.loads(invoke("list", "--json").output)
+    assert "is cut short or damaged at line 1" in entry["reason"]
+    with pytest.raises(RunNotFound, match="is cut short or damaged at line 1"):
+        invoke("show", run.data["id"])
+
+
+def test_rm_asks_first(run, sweep, monkeypatch, capsys):
+    with pytest.raises(RayfishError, match="there is no terminal") as caught:
+        invoke("rm", "cartpole")
+    assert "--yes" in caught.value.hint
+    monkeypatch.setattr("sys.stdin", SimpleNamespace(isatty=lambda: True))
+    monkeypatch.setattr("typer.confirm", lambda question: question != "Remove these 2 folders?")
+    assert remove(["cartpole", "tuned"], "runs", sure=False) == []
+    asked = capsys.readouterr().out
+    assert f"{run.path}  (run, " in asked
+    assert f"{sweep.path.relative_to(Path.cwd())}  (sweep, " in asked
+    assert run.path.is_dir()
+    assert len(remove(["cartpole"], "runs", sure=False)) == 1
+    assert not run.path.exists()
+
+
+def test_rm_removes_runs_sweeps_and_damaged_ones(run, sweep):
+    other = RunDirectory.create(Experiment.compose("cartpole"), name="other", command="x")
+    other.finish("failed", "x")
+    (other.path / "run.json").write_text("{")
+    output = invoke("rm", run.data["id"], "tuned", "other", "--yes").output
+    assert output.count("removed ") == 3
+    assert list((run.path.parent.parent).iterdir()) == []
+
+
+def test_rm_takes_whole_runs_that_are_not_in_training(run, sweep):
+    with pytest.raises(RayfishError, match="is a part of"):
+        invoke("rm", str(run.checkpoint_path(20)), "--yes")
+    with pytest.raises(RayfishError, match="is a trial of the sweep"):
+        invoke("rm", str(sweep.path / "best"), "--yes")
+    training = RunDirectory.create(Experiment.compose("cartpole"), name="training", command="x")
+    with pytest.raises(RayfishError, match="is in training: process"):
+        invoke("rm", "cartpole", "training", "--yes")
+    assert run.path.is_dir()
+    assert training.path.is_dir()
+
+
+def test_a_sweep_is_read_from_python_without_ray(sweep):
+    code = (
+        "import sys, rayfish; r = rayfish.load_sweep('tuned');"
+        "print(r.best_config, r.best_value, r.status, len(list(r.rows())), r.best.name);"
+        "print([m for m in ('ray', 'torch') if m in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines() == ["{'training.lr': 0.2} 61.0 done 4 0004", "[]"]
+
+
+FOREIGN = "\x1b]0;title\x07\x1b[2J[/bold]na\x9b31mme\r"
+
+
+def test_escape_sequences_of_a_foreign_run_do_not_reach_the_terminal(run, sweep):
+    best = {"metric": FOREIGN, "value": 1.0, "checkpoint": FOREIGN}
+    run.update(name=FOREIGN, algo=FOREIGN, env=FOREIGN, reason=FOREIGN, best=best, runner={"used": FOREIGN})
+    sweep.update(title=FOREIGN, name=FOREIGN)
+    for words in (["list"], ["list", "--json"], ["show", run.data["id"]], ["show", sweep.data["id"]]):
+        output = invoke(*words).output
+        assert not set(output) & set("\x1b\x07\x9b\r"), words
+        assert "[/bold]name" in output or words[-1] == "--json"
+
+
+@pytest.mark.parametrize(
+    "content",
+    ['{"id": ', "[]", '{"search": 5}', '{"space": {"a": {"type": "x"}}}', '{"times": 5, "space": 5}'],
+)
+def test_a_damaged_sweep_is_listed_as_damaged(run, sweep, content):
+    (sweep.path / "sweep.json").write_text(content)
+    (row,) = [line for line in invoke("list").output.splitlines() if sweep.path.name[-6:] in line]
+    assert "damaged" in row
+    assert run.data["id"] in invoke("list").output
+    assert "return" in invoke("show", "cartpole").output
+    (entry,) = [e for e in json.loads(invoke("list", "--json").output) if e["kind"] == "sweep"]
+    assert entry["status"] == "damaged"
+    with pytest.raises(RunNotFound, match=r"damaged|cannot be read"):
+        invoke("show", str(sweep.path))
+    assert "damaged" in entry["reason"] or "cannot be read" in entry["reason"]

@@ -218,3 +218,13 @@ def test_help_shows_an_example_of_each_kind(tmp_path):
     text = rayfish("tune", "--help", cwd=tmp_path).stdout
     for word in ("loguniform", "--function", "--program", "--resume", "--on", "--sub-jobs"):
         assert word in text
+
+
+def test_num_samples_is_an_option_too(monkeypatch):
+    from rayfish.sweep import start
+
+    given = []
+    monkeypatch.setattr(start, "named", lambda name, words, **_: given.extend(words) or 0)
+    with pytest.raises(SystemExit):
+        main(["tune", "cartpole", "training.lr=uniform(0,1)", "--num-samples", "7"])
+    assert given == ["training.lr=uniform(0,1)", "search.num_samples=7"]

@@ -7,6 +7,7 @@ import pytest
 from rayfish import Experiment
 from rayfish.errors import ConfigError
 from rayfish.experiment import tree
+from rayfish.experiment.compose import DEFAULT_STEPS
 from rayfish.experiment.sections import SECTIONS, defaults
 
 
@@ -67,6 +68,7 @@ def test_shipped_files_say_what_the_section_table_says():
     """The reference page shows the table's defaults; the files are what runs."""
     experiment = Experiment.compose(overrides=["environment.env=X-v0"])
     resolved = {"rollouts.num_envs_per_env_runner": 1, "environment.env": "X-v0"}
+    resolved["stop_conditions.timesteps_total"] = DEFAULT_STEPS  # no experiment is named
     silent = {"resources.num_gpus", "offline_data.input_"}  # left to RLlib's own default
     for dotted, default in defaults().items():
         if dotted in silent:

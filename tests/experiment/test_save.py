@@ -61,3 +61,38 @@ def test_resolved_experiment_takes_more_words():
         changed(experiment, ["training/model=lstm"])
     with pytest.raises(ConfigError, match="--multirun"):
         changed(experiment, ["training.lr=1,2"])
+
+
+def test_environment_variables_are_kept_by_name_and_resolved_when_read(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("THE_TOKEN", "s3cret")
+    (tmp_path / "mine.yaml").write_text(
+        "environment:\n  env: CartPole-v1\n"
+        "  env_config:\n    token: ${oc.env:THE_TOKEN}\n    url: a/${.token}\n"
+        "evaluation:\n  evaluation_config:\n    env_config: ${environment.env_config}\n"
+    )
+    found = Experiment.compose("mine.yaml", ["environment.env_config.both=[1,'${oc.env:THE_TOKEN}']"])
+    expected = {"token": "s3cret", "url": "a/s3cret", "both": [1, "s3cret"]}
+    assert found.get("environment.env_config") == expected
+    assert found.get("evaluation.evaluation_config.env_config") == expected
+    found.save(tmp_path / "config.yaml")
+    text = (tmp_path / "config.yaml").read_text()
+    assert "s3cret" not in text
+    assert "token: ${oc.env:THE_TOKEN}" in text
+    monkeypatch.setenv("THE_TOKEN", "another")
+    again = Experiment.load(tmp_path)
+    assert again.get("evaluation.evaluation_config.env_config.url") == "a/another"
+    assert "another" not in again.with_overrides(["training.lr=1e-3"]).to_yaml()
+    assert again.with_overrides(["environment.env_config.token=x"]).get("environment.env_config.token") == "x"
+
+
+def test_an_environment_variable_that_is_not_set_is_named(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("THE_TOKEN", "s3cret")
+    Experiment.compose("cartpole", ["environment.env_config.x=${oc.env:THE_TOKEN}"]).save("config.yaml")
+    monkeypatch.delenv("THE_TOKEN")
+    with pytest.raises(ConfigError, match=r"THE_TOKEN is not set[\s\S]*export THE_TOKEN=VALUE"):
+        Experiment.load("config.yaml")
+    assert (
+        Experiment.load("config.yaml", resolve=False).get("environment.env_config.x") == "${oc.env:THE_TOKEN}"
+    )

@@ -11,7 +11,7 @@ from rich.console import Console as RichConsole
 
 from rayfish.metrics import names
 from rayfish.metrics.console import LiveConsole, PlainConsole, open_console
-from rayfish.metrics.panel import View, draw
+from rayfish.metrics.panel import View, draw, env_figures
 from rayfish.metrics.stop import StopConditions
 
 GOAL = StopConditions({names.RETURN_MEAN: 475, names.ENV_STEPS: 1_000_000})
@@ -47,6 +47,24 @@ def plain(tmp_path, monkeypatch):
     out = io.StringIO()
     monkeypatch.setattr(sys, "stdout", out)
     return open_console("cartpole · PPO on CartPole-v1", GOAL, tmp_path), out
+
+
+REPORTED = {f"env/figure_{number}": 0.5 * number for number in range(1, 7)}
+
+
+def test_figures_of_the_environment_are_shown_and_more_are_announced(plain):
+    console, out = plain
+    console.update(line(**{"env/saved": 0.5625}))
+    assert "env/saved 0.5625" in out.getvalue()
+    console.close()
+    assert "env/figure_3 1.50   (+3 in metrics.jsonl)" in printed(100, 30, line(**REPORTED))
+    assert "env/figure_1 0.5   (+5 in metrics.jsonl)" in printed(64, 30, line(**REPORTED)), "whole words"
+
+
+def test_a_figure_that_ends_the_run_is_shown_first():
+    view = View("x", StopConditions({"env/figure_6": 9}), None)
+    view.update(line(**REPORTED))
+    assert env_figures(view, 2) == ["env/figure_6 3", "env/figure_1 0.5", "(+4 in metrics.jsonl)"]
 
 
 def printed(width, height, *lines, **changes):

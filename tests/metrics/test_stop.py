@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from rayfish import Experiment
+from rayfish.algorithm.signatures import problems
 from rayfish.metrics import names
-from rayfish.metrics.stop import StopConditions
+from rayfish.metrics.stop import Limit, StopConditions
 
 
 def test_a_condition_fires_when_its_metric_reaches_the_limit():
@@ -69,19 +71,23 @@ def history(count, **series):
 
 def test_time_left_follows_the_rate_of_a_counter():
     stop = StopConditions({names.ENV_STEPS: 2000})
-    seconds, name = stop.time_left(history(10, run__env_steps=lambda i: 100 * i))
+    seconds, name, _ = stop.time_left(history(10, run__env_steps=lambda i: 100 * i))
     assert name == names.ENV_STEPS
     assert seconds == pytest.approx(10.0)
 
 
 def test_time_left_is_that_of_the_nearest_condition():
     stop = StopConditions({names.ENV_STEPS: 2000, names.TIME_TOTAL: 13})
-    assert stop.time_left(history(10, run__env_steps=lambda i: 100 * i)) == (3.0, names.TIME_TOTAL)
+    assert stop.time_left(history(10, run__env_steps=lambda i: 100 * i)) == (
+        3.0,
+        names.TIME_TOTAL,
+        Limit(13.0),
+    )
 
 
 def test_a_steady_return_is_prolonged_and_a_wavering_one_is_not():
     stop = StopConditions({names.RETURN_MEAN: 100})
-    seconds, _ = stop.time_left(history(20, rollout__return_mean=lambda i: 2.0 * i))
+    seconds, _, _ = stop.time_left(history(20, rollout__return_mean=lambda i: 2.0 * i))
     assert seconds == pytest.approx(30.0)
     assert stop.time_left(history(20, rollout__return_mean=lambda i: 10.0 * (i % 2))) is None
     assert stop.time_left(history(20, rollout__return_mean=lambda i: -2.0 * i)) is None
@@ -101,3 +107,91 @@ def test_nothing_is_foreseen_from_nothing():
 )
 def test_trained_steps_are_not_sampled_ones(key):
     assert StopConditions({key: 100}).limits == {names.TRAINED_STEPS: 100}
+
+
+@pytest.mark.parametrize("limit", ["<= 0.01", "<=0.01", "< 1e-2", {"below": 0.01}])
+def test_a_condition_fires_when_its_metric_falls_to_the_limit(limit):
+    stop = StopConditions({"env/final": limit})
+    assert stop.problems == []
+    assert stop.reached({"env/final": 0.02}) is None
+    assert stop.reached({"env/final": 0.005}) == "env/final 0.005 <= 0.01"
+
+
+@pytest.mark.parametrize("limit", [5, ">= 5", ">5", {"above": 5}])
+def test_at_least_is_written_as_a_number_or_a_comparison(limit):
+    assert StopConditions({"env/final": limit}).limits == {"env/final": 5.0}
+
+
+def test_both_sides_may_end_a_run():
+    stop = StopConditions({"env/final": {"above": 10, "below": -10}})
+    assert stop.reached({"env/final": 0.0}) is None
+    assert stop.reached({"env/final": 11.0}) == "env/final 11 >= 10"
+    assert stop.reached({"env/final": -10.0}) == "env/final -10 <= -10"
+
+
+@pytest.mark.parametrize(
+    "limit", ["<= low", "=< 3", "<= 1 2", {"beneath": 1}, {"below": "low"}, {}, "0.1 <= x"]
+)
+def test_a_comparison_that_is_none_is_one_problem_with_the_forms(limit):
+    (problem,) = StopConditions({"env/final": limit}).problems
+    assert "not a number with a comparison" in problem.what
+    assert "'<= 0.5' (at most)" in problem.hint and "{below: 0.5}" in problem.hint
+
+
+@pytest.mark.parametrize("key", [names.ENV_STEPS, "training_iteration", names.TIME_TOTAL])
+def test_a_counter_below_a_limit_is_reached_at_once_and_refused(key):
+    (problem,) = StopConditions({key: "<= 100"}).problems
+    assert "<= 100, which is reached before the run begins" in problem.what
+
+
+def test_time_left_follows_a_metric_that_falls():
+    stop = StopConditions({names.RETURN_MEAN: "<= -100"})
+    seconds, _, limit = stop.time_left(history(20, rollout__return_mean=lambda i: -2.0 * i))
+    assert seconds == pytest.approx(31, abs=1) and limit == Limit(-100.0, True)
+    assert stop.time_left(history(20, rollout__return_mean=lambda i: 2.0 * i)) is None
+
+
+@pytest.mark.parametrize(
+    "word",
+    [
+        "stop_conditions.env/final=<= 0.01",
+        "stop_conditions.env/final='<= 0.01'",
+        "stop_conditions.env/final=<0.01",
+        "stop_conditions.env/final={below: 0.01}",
+        "+stop.env/final=<=0.01",
+    ],
+)
+def test_a_comparison_is_read_from_the_command_line(word):
+    experiment = Experiment.compose("cartpole", [word])
+    assert problems(experiment) == []
+    stop = StopConditions(experiment.section("stop_conditions"))
+    assert stop.lower_limits == {"env/final": 0.01}
+
+
+@pytest.mark.parametrize("goal", ["<= -50", "{below: -50}", "-50"])
+def test_a_comparison_takes_the_place_of_a_presets_goal(goal):
+    experiment = Experiment.compose("cartpole", [f"stop_conditions.episode_reward_mean={goal}"])
+    stop = StopConditions(experiment.section("stop_conditions"))
+    limits = stop.limits if goal == "-50" else stop.lower_limits
+    assert limits[names.RETURN_MEAN] == -50.0
+    assert (names.RETURN_MEAN in stop.limits) != (names.RETURN_MEAN in stop.lower_limits)
+
+
+def test_the_old_commands_stop_takes_a_comparison(tmp_path):
+    file = tmp_path / "old.yaml"
+    stop = "{training_iteration: 3, env_runners/episode_return_mean: '<= -50', env/final: {below: 0.01}}"
+    file.write_text(f"x: {{run: PPO, env: CartPole-v1, stop: {stop}}}\n")
+    stop = StopConditions(Experiment.compose(str(file)).section("stop_conditions"))
+    assert stop.problems == []
+    assert stop.lower_limits == {names.RETURN_MEAN: -50.0, "env/final": 0.01}
+
+
+def test_a_metric_that_is_not_reported_is_named_with_what_is():
+    report = {names.EPISODES: 3, "env/final": 1.0, "env/burnt": 2.0}
+    wanted = {"stop_conditions.env/finl": "env/finl", "stop_conditions.run/env_steps": names.ENV_STEPS}
+    assert names.unreported(wanted, report) == [
+        "stop_conditions.env/finl: no report has 'env/finl' so far; did you mean env/final? "
+        "(reported: env/burnt, env/final)"
+    ]
+    (line,) = names.unreported({"checkpoint.checkpoint_score_attribute": "env/score"}, {names.EPISODES: 3})
+    assert line.endswith("no report has 'env/score' so far (no env/ metric is reported)")

@@ -21,7 +21,7 @@ BOX = spaces.Box(-1, 1, (2,), np.float32)
 @pytest.mark.parametrize(
     ("section", "says"),
     [
-        ({"fcnet_hidens": [1]}, "did you mean fcnet_hiddens"),
+        ({"fcnet_hidens": [1]}, "did you mean training.model.fcnet_hiddens"),
         ({"use_attention": True}, "set use_lstm"),
         ({"lstm_use_prev_action": True}, "observe_last_action"),
         ({"fcnet_hiddens": 256}, "list of whole numbers"),

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import json
+import shutil
 import subprocess
 import sys
 
@@ -10,16 +13,20 @@ import pytest
 
 from rayfish.errors import CheckpointError, RayfishError, RunNotFound
 from rayfish.experiment import Experiment
+from rayfish.files import why_unwritable
 from rayfish.metrics import names
 from rayfish.run import directory
 from rayfish.run.directory import (
     RunDirectory,
     atomic_link,
     atomic_write,
+    damaged_runs,
     find_checkpoint,
+    find_folder,
     find_run,
     list_runs,
 )
+from tests.helpers import info_of, small_disk
 
 
 @pytest.fixture(scope="module")
@@ -99,8 +106,6 @@ def test_a_run_whose_process_is_gone_is_lost(make):
     )
     run.update(process={"pid": int(gone.stdout)})
     assert RunDirectory.open(run.path).status == "lost"
-    run.update(process={"host": "another-machine"})
-    assert run.status == "running"
     run.finish("failed", "x")
     assert run.status == "failed"
 
@@ -188,7 +193,45 @@ def test_atomic_writing_leaves_the_old_or_the_new(tmp_path, monkeypatch):
     with pytest.raises(OSError, match="power cut"):
         atomic_write(target, "new")
     assert target.read_text() == "old"
-    assert target in list(tmp_path.iterdir())
+    assert list(tmp_path.iterdir()) == [target]
+
+
+def test_the_end_of_a_run_is_written_on_a_full_disk(experiment, tmp_path):
+    with small_disk(tmp_path / "disk", "1m") as disk:
+        run = RunDirectory.create(experiment, disk)
+        fill(disk / "filler")
+        with pytest.raises(OSError, match="No space left"):
+            run.update(note="x" * 10_000)
+        run.finish("failed", "the disk is full")
+        assert info_of(run.path)["status"] == "failed"
+        assert [path.name for path in run.path.glob(".*")] == [".lock"]
+
+
+@pytest.mark.skipif(shutil.which("chattr") is None, reason="no chattr")
+def test_the_end_of_a_run_is_written_where_no_file_can_be_added(make):
+    run = make()
+    if subprocess.run(["chattr", "+i", run.path], capture_output=True, check=False).returncode:
+        pytest.skip("no file system that has immutable folders, or not root")
+    try:
+        run.finish("failed", "x")
+    finally:
+        subprocess.run(["chattr", "-i", run.path], check=True)
+    assert info_of(run.path)["status"] == "failed"
+
+
+def test_a_full_disk_is_named_with_what_is_free_there(tmp_path):
+    with small_disk(tmp_path / "disk", "1m") as disk:
+        fill(disk / "filler")
+        full = OSError(errno.ENOSPC, "No space left on device")
+        what, hint = why_unwritable(full, disk / "runs" / "x")
+        assert what == f"No space left on device: 0 kB free at {disk}"
+        assert hint == f"free space under {disk}"
+
+
+def fill(file):
+    with contextlib.suppress(OSError), file.open("wb", buffering=0) as out:
+        while True:
+            out.write(bytes(4096))
 
 
 def test_a_link_is_replaced_in_one_step(tmp_path):
@@ -204,3 +247,124 @@ def test_a_mistyped_last_is_recognised(make):
     with pytest.raises(RunNotFound) as caught:
         find_run("lats")
     assert "did you mean last" in caught.value.hint
+
+
+@pytest.mark.parametrize("content", [b"rayfish train \xff\xfe\n", None])
+def test_a_resume_adds_its_words_to_whatever_command_txt_holds(make, experiment, content):
+    run = make()
+    file = run.path / "command.txt"
+    file.unlink() if content is None else file.write_bytes(content)
+    run.continued(experiment, 20)
+    added = f"rayfish train --resume {run.path} training.lr=3e-4\n".encode()
+    assert file.read_bytes() == (content or b"") + added
+
+
+@pytest.mark.parametrize("content", [b"- \xff\xfe\n", b"- [a\n", b"- training.lr=1\n- {a: b}\n", b"5\n"])
+def test_damaged_overrides_are_no_reason_to_fail(make, content):
+    run = make()
+    (run.path / "overrides.yaml").write_bytes(content)
+    assert all(isinstance(word, str) for word in run.overrides)
+
+
+@pytest.fixture
+def sweep(make, experiment):
+    """Makes sweeps; the best of each is a trial with a checkpoint."""
+
+    def sweep(name="tuned", sweep_id="abc123", created="2999-01-01T00:00:00+00:00", best=True):
+        folder = directory.Path("runs") / name / f"20990101-000000-{sweep_id}"
+        trial = RunDirectory.create(experiment, at=folder / "trials" / "0001", command="x")
+        path = trial.checkpoint_path(20)
+        path.mkdir()
+        (path / "rayfish.json").write_text("{}")
+        about = {"layout": 1, "id": sweep_id, "name": name, "created": created, "status": "done"}
+        (folder / "sweep.json").write_text(json.dumps(about))
+        if best:
+            atomic_link(folder / "best", "trials/0001")
+        return folder
+
+    return sweep
+
+
+def test_a_sweep_is_found_like_a_run_and_means_its_best_trial(make, sweep):
+    make(checkpoints=(20,))
+    folder = sweep()
+    best = (folder / "trials" / "0001").resolve()
+    for word in ("tuned", "abc123", "abc", folder.name, str(folder), "runs/tuned", "last"):
+        assert find_run(word) == best, word
+        assert find_folder(word) == folder, word
+        assert find_checkpoint(word) == best / "checkpoints" / "000020", word
+
+
+def test_a_sweep_without_a_best_trial_says_so(make, sweep):
+    sweep(best=False)
+    with pytest.raises(RunNotFound, match="has no best trial yet") as caught:
+        find_checkpoint("tuned")
+    assert "rayfish tune --resume runs/tuned/" in caught.value.hint
+
+
+def test_a_mistyped_sweep_is_recognised(make, sweep):
+    sweep()
+    with pytest.raises(RunNotFound) as caught:
+        find_run("tunde")
+    assert "did you mean tuned" in caught.value.hint
+
+
+def test_last_is_the_last_run_with_a_checkpoint_and_says_so(make, caplog):
+    good = make(checkpoints=(20,))
+    assert find_checkpoint("last").name == "000020"
+    assert not caplog.records
+    failed = make("pendulum")
+    failed.finish("failed", "the environment raised")
+    assert find_checkpoint("last") == good.checkpoint_path(20).resolve()
+    assert find_run("last") == failed.path
+    (record,) = caplog.records
+    assert record.getMessage() == (
+        f"note: last is {good.path}, the last with a checkpoint; "
+        f"{failed.path} after it has no checkpoint (its status is failed)"
+    )
+
+
+@pytest.mark.parametrize(
+    ("content", "why"),
+    [
+        ('{"id": ', "is cut short or damaged at line 1"),
+        ("[]", "it holds a list"),
+        ('{"counters": 5}', "counters is 5"),
+        ('{"counters": {"run/env_steps": "many"}}', "counters.run/env_steps is 'many'"),
+        ('{"best": {"value": "x"}}', "best.value is 'x'"),
+        ('{"times": {"created": "yesterday"}}', "times.created is 'yesterday'"),
+        ('{"resumes": [{"iteration": 1, "changed": {"a": 5}}]}', "resumes has"),
+        ('{"layout": 99}', "has layout 99"),
+    ],
+)
+def test_a_damaged_run_is_known_as_damaged(make, content, why):
+    run, other = make(), make("other")
+    (run.path / "run.json").write_text(content)
+    (found,) = damaged_runs()
+    assert found.path == run.path
+    assert (found.status, found.data["name"], found.data["id"]) == ("damaged", "cartpole", run.data["id"])
+    assert why in found.data["reason"]
+    assert [entry.path for entry in list_runs()] == [other.path]
+    assert find_run("last") == other.path
+    with pytest.raises(RayfishError, match=r"damaged|layout"):
+        RunDirectory.open(find_run(run.data["id"]))
+
+
+def test_run_json_tells_which_settings_held_when(make, experiment):
+    run = make()
+    first = experiment.with_values({"training.lr": 1e-4, "training.gamma": 0.9}, "test")
+    gamma = experiment.get("training.gamma")
+    run.continued(first, 20)
+    run.continued(first, 40)
+    second = first.with_values({"training.lr": 1e-5}, "test")
+    run.continued(second, 60)
+    held = [(entry["iteration"], entry["changed"]) for entry in RunDirectory.open(run.path).data["resumes"]]
+    assert held == [
+        (20, {"training.lr": [3e-4, 1e-4], "training.gamma": [gamma, 0.9]}),
+        (40, {}),
+        (60, {"training.lr": [1e-4, 1e-5]}),
+    ]
+    run.continued(second, 10)  # the checkpoints after it were damaged
+    (entry,) = run.data["resumes"]
+    assert entry["iteration"] == 10
+    assert entry["changed"] == {"training.lr": [3e-4, 1e-5], "training.gamma": [gamma, 0.9]}

@@ -13,7 +13,7 @@ import rayfish
 from rayfish.algorithm.workers import census
 from rayfish.errors import RunFailed
 from rayfish.run.faults import explain_exit, explain_text
-from tests.helpers import comparable, info_of, metrics_of
+from tests.helpers import comparable, info_of, metrics_of, small_disk
 
 SMALL = (
     "rollouts.num_envs_per_env_runner=2",
@@ -48,6 +48,15 @@ class World(gym.Env):
             raise ValueError("the motor is hot")
         if self.left < 0 and self.fault == "hangs":
             time.sleep(3600)
+        if self.left == 0 and self.fault.startswith("fills"):
+            try:
+                with open("disk/filler", "wb", buffering=0) as filler:
+                    while True:
+                        filler.write(bytes(4096))
+            except OSError:
+                pass
+        if self.left < 0 and self.fault == "fills and prints":
+            print("step", self.t, "of an environment that prints what it does")
         if self.fault == "now and then" and self.np_random.random() < 0.02:
             raise ValueError("the motor is hot")
         return self.np_random.random(2).astype(np.float32), 1.0, self.t >= 10, False, {}
@@ -164,6 +173,22 @@ def test_a_simulator_that_fails_now_and_then_is_trained_with_and_the_run_repeats
     assert all(after["run/env_steps"] - before["run/env_steps"] >= 190 for before, after in pairwise(whole))
     assert whole[-1]["rollout/length_mean"] == 10, "a lost episode was counted"
     assert told[0].endswith(f"remade with new seeds ({whole[0]['run/env_restarts']} so far)")
+
+
+@pytest.mark.parametrize("fault", ["fills", "fills and prints"])
+def test_a_disk_that_fills_up_between_checkpoints_fails_the_run_with_one_message(
+    words, workdir, fault, capsys
+):
+    with small_disk(workdir / "disk", "3m") as disk:
+        more = ("runtime.local_dir=disk/runs", f"environment.env_config.fault={fault}")
+        with pytest.raises(RunFailed, match=r"^the disk is full: disk/runs/\S+ cannot be written") as end:
+            rayfish.train("cartpole", *words(*more), "checkpoint.checkpoint_frequency=100", plain=True)
+        (run,) = disk.glob("runs/*/*")
+        assert end.value.hint.startswith(f"free space under {disk}, then rayfish train --resume disk/runs/")
+        info = info_of(run)
+        assert (info["status"], info["reason"]) == ("failed", end.value.what)
+        assert not [path for path in run.rglob(".*") if path.name != ".lock"]
+    assert "Traceback" not in "".join(capsys.readouterr())
 
 
 def test_environments_that_were_remade_are_counted_and_told(words, capsys):

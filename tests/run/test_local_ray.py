@@ -192,3 +192,35 @@ def test_a_ray_whose_shutdown_never_returns_does_not_keep_the_process(monkeypatc
     engine._end(ray)
     assert time.monotonic() - begun < 5
     for_ever.set()
+
+
+LISTENING = """
+import ipaddress, os, psutil, sys
+from rayfish.run.engine import RayOptions, running_ray
+
+with running_ray(RayOptions(num_cpus=1), workers=1) as ray:
+    assert ray.get(ray.remote(lambda: 42).remote()) == 42
+    me = psutil.Process()
+    family = [me, *me.children(recursive=True)]
+    for process in family:
+        for one in process.net_connections("tcp"):
+            if one.status == psutil.CONN_LISTEN:
+                print(process.name(), one.laddr.ip.removeprefix("::ffff:"), flush=True)
+    assert os.stat(ray._private.worker._global_node.get_session_dir_path()).st_mode & 0o777 == 0o700
+"""
+
+
+def test_a_local_ray_listens_on_loopback_alone_and_needs_no_home(tmp_path):
+    env = {key: value for key, value in os.environ.items() if not key.startswith("RAY_")}
+    done = subprocess.run(
+        [sys.executable, "-c", LISTENING],
+        cwd=tmp_path,
+        env={**env, "HOME": "/proc/nowhere"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    listening = [line.split() for line in done.stdout.splitlines()]
+    assert {"gcs_server", "raylet"} <= {words[0] for words in listening}
+    assert {words[-1] for words in listening} == {"127.0.0.1"}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import pty
+import signal
 import subprocess
 import sys
 import threading
@@ -225,6 +226,7 @@ def test_a_worker_writes_records_to_its_stderr():
 import logging
 import os
 import pty
+import signal
 from rayfish.run.logs import setup_worker
 setup_worker("runner 4")
 setup_worker("runner 4")
@@ -295,3 +297,22 @@ os.write(2, b"afterwards\\n")
     assert "afterwards" in seen
     assert "core noise" not in seen
     assert "core noise" in file.read_text()
+
+
+CRASH = """
+import ctypes
+from pathlib import Path
+from rayfish.run.logs import capture
+
+with capture(Path("log.txt"), print):
+    ctypes.string_at(0)
+"""
+
+
+def test_a_crash_in_native_code_leaves_its_line_on_the_terminal(tmp_path):
+    done = subprocess.run(
+        [sys.executable, "-c", CRASH], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == -signal.SIGSEGV
+    assert "Segmentation fault" in done.stderr
+    assert 'File "<string>", line 7 in <module>' in done.stderr

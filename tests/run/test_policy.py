@@ -24,7 +24,7 @@ LSTM = {"fcnet_hiddens": [8], "use_lstm": True, "lstm_cell_size": 4}
 def saved(tmp_path, algo="PPO", modules=None, **options):
     built = modules or {"default_policy": options.pop("built", None) or module(algo)}
     save_policy(tmp_path / "policy", modules=built, algo=algo, **options)
-    return load(tmp_path)
+    return load(tmp_path, trust=True)
 
 
 def test_act_and_act_batch_agree(tmp_path):

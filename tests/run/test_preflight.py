@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import gymnasium as gym
+import numpy as np
 import pytest
 
+from rayfish.envs.kinds import EnvInfo
 from rayfish.errors import ConfigError
 from rayfish.experiment import Experiment
 from rayfish.run import preflight, resources
@@ -183,3 +186,63 @@ def test_a_batch_of_ppos_size_gets_a_remark_where_every_update_learns_from_it():
     assert f"{key}=1500" in remark and "256 is usual" in remark
     assert preflight.remarks(compose(f"{key}=512", name="pendulum")) == []
     assert preflight.remarks(compose(f"{key}=1500")) == []
+
+
+WIDE = gym.spaces.Box(-1.0, 1.0, (3000,), np.float32)
+REPLAY = "training.replay_buffer_config.capacity"
+
+
+def replaying(*words: str, agents: int = 1, **more: str) -> tuple[Experiment, EnvInfo]:
+    """SAC on an environment with 3000 floats (12,000 bytes) per agent."""
+    names = tuple(f"agent_{number}" for number in range(agents))
+    action = gym.spaces.Box(-1.0, 1.0, (2,), np.float32)
+    info = EnvInfo(
+        name="wide", kind="single" if agents == 1 else "multi", agents=names,
+        observation_spaces=dict.fromkeys(names, WIDE), action_spaces=dict.fromkeys(names, action), **more,
+    )  # fmt: skip
+    return compose(*words, name="pendulum"), info
+
+
+@pytest.mark.parametrize(
+    ("words", "agents", "size"),
+    [
+        ((), 1, "1.3 GB (100,000 steps of 12,798 bytes)"),
+        (("rollouts.runner=rllib",), 1, "1.3 GB (100,000 steps of 13,008 bytes)"),
+        (("training.replay_buffer_config.type=EpisodeReplayBuffer",), 1, "1.3 GB"),
+        (("rollouts.runner=rllib",), 3, "3.9 GB (100,000 steps of 39,024 bytes)"),
+    ],
+)
+def test_a_replay_buffer_that_will_not_fit_is_reported_before_the_run(monkeypatch, words, agents, size):
+    monkeypatch.setattr(resources, "memory", lambda: (1.0e9, 4.0e9))
+    [remark] = preflight.remarks(*replaying(*words, f"{REPLAY}=100000", agents=agents))
+    assert f"grows to {size}" in remark
+    assert "1 GB of 4 GB memory are free; set training.replay_buffer_config.capacity=" in remark
+    fitting = int(remark.rpartition("=")[2])
+    assert preflight.remarks(*replaying(*words, f"{REPLAY}={fitting}", agents=agents)) == []
+
+
+def test_a_replay_buffer_counts_no_step_after_the_end_of_the_run(monkeypatch):
+    monkeypatch.setattr(resources, "memory", lambda: (1.0e9, 4.0e9))
+    stop = "stop_conditions.timesteps_total"
+    assert preflight.remarks(*replaying(f"{REPLAY}=1000000", f"{stop}=50000")) == []
+    assert preflight.remarks(*replaying(f"{REPLAY}=1000000", f"{stop}=90000")) != []
+
+
+def test_memory_is_that_of_the_container(tmp_path):
+    v2, v1 = tmp_path / "user" / "job", tmp_path / "memory" / "job"
+    for folder in (v2, v1):
+        folder.mkdir(parents=True)
+    (v2 / "memory.max").write_text("max\n")
+    (v2.parent / "memory.max").write_text("8000\n")
+    (v2.parent / "memory.current").write_text("3000\n")
+    (v2.parent / "memory.stat").write_text("anon 1\ninactive_file 1000\n")
+    (v1 / "memory.limit_in_bytes").write_text("6000\n")
+    (v1 / "memory.usage_in_bytes").write_text("500\n")
+    (v1 / "memory.stat").write_text("total_inactive_file 100\n")
+    own = tmp_path / "own"
+    own.write_text("0::/user/job\n")
+    assert list(resources._container_limits(str(tmp_path), str(own))) == [(8000.0, 2000.0)]
+    own.write_text("5:cpu:/job\n4:memory:/job\n0::/\n")
+    assert list(resources._container_limits(str(tmp_path), str(own))) == [(6000.0, 400.0)]
+    free, total = resources.memory()
+    assert 0 < free <= total

@@ -11,8 +11,9 @@ import time
 
 import pytest
 
+from rayfish.run import signals
 from rayfish.run.signals import Interrupts
-from tests.helpers import RAYFISH, info_of, only_run
+from tests.helpers import RAYFISH, ROOT, info_of, only_run
 
 
 class Finaliser:
@@ -64,14 +65,50 @@ def test_a_signal_while_ray_is_imported_ends_the_run_without_a_traceback(tmp_pat
     done = subprocess.run(
         [RAYFISH, "train", "cartpole"],
         cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": str(tmp_path)},
+        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), str(ROOT / "src")])},
         capture_output=True,
         text=True,
         check=False,
     )
-    assert done.returncode == 130
+    assert done.returncode == 143
     assert "Traceback" not in done.stdout + done.stderr
     assert info_of(only_run(tmp_path))["reason"] == "SIGTERM, before it began"
+
+
+@pytest.fixture
+def first(monkeypatch):
+    """As if no signal had come in an earlier test."""
+    monkeypatch.setattr(signals, "_received", 0)
+
+
+@pytest.mark.parametrize(("number", "code"), [("SIGINT", 130), ("SIGTERM", 143), ("SIGHUP", 129)])
+def test_each_signal_asks_for_the_end_and_has_its_exit_code(first, number, code):
+    with Interrupts(silent) as interrupts:
+        interrupts.begin()
+        signal.raise_signal(getattr(signal, number))
+        assert interrupts.requested == number
+    assert signals.exit_code() == code
+
+
+def test_a_closed_terminal_may_send_sighup_more_than_once(first):
+    with Interrupts(silent) as interrupts:
+        interrupts.begin()
+        for _ in range(3):
+            signal.raise_signal(signal.SIGHUP)
+        interrupts.close()
+        signal.raise_signal(signal.SIGHUP)
+    assert (interrupts.requested, interrupts.reason) == ("SIGHUP", "")
+
+
+def test_sighup_stays_ignored_under_nohup(first):
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        with Interrupts(silent) as interrupts:
+            interrupts.begin()
+            signal.raise_signal(signal.SIGHUP)
+            assert not interrupts.requested
+    finally:
+        signal.signal(signal.SIGHUP, before)
 
 
 def test_a_second_signal_inside_a_finaliser_stops_at_once():

@@ -79,9 +79,16 @@ def test_a_finished_run_that_is_extended_equals_one_that_was_meant_to_be_longer(
     assert info_of(run)["status"] == "done"
 
 
-def test_a_finished_run_resumed_without_a_new_goal_stays_finished():
+def test_resuming_a_finished_run_says_at_once_how_to_extend_it(capsys):
     run = train("stop_conditions.training_iteration=2")
-    rayfish.train(None, resume=run, plain=True)
+    before = (run / "run.json").read_bytes()
+    capsys.readouterr()
+    assert rayfish.train(None, "training.lr=1e-5", resume=run, plain=True) == run
+    assert capsys.readouterr().out == (
+        f"{run} is finished: run/iteration 2 >= 2\n"
+        f"  to extend it: rayfish train --resume {run} stop_conditions.training_iteration=4\n"
+    )
+    assert (run / "run.json").read_bytes() == before
     assert len(metrics_of(run)) == 2
 
 
@@ -246,6 +253,10 @@ def test_what_a_resume_changed_is_kept_with_the_run():
     run = train("stop_conditions.training_iteration=1")
     rayfish.train(None, "stop_conditions.training_iteration=2", "training.lr=1e-5", resume=run, plain=True)
     assert "--resume" in (run / "command.txt").read_text()
+    (resume,) = info_of(run)["resumes"]
+    assert resume["iteration"] == 1
+    assert resume["changed"]["training.lr"][1] == 1e-5
+    assert set(resume["changed"]) == {"training.lr", "stop_conditions.training_iteration"}
     assert metrics_of(run)[-1]["learn/default_policy/default_optimizer_learning_rate"] == pytest.approx(1e-5)
 
 

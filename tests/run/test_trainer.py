@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import gymnasium as gym
 import numpy as np
 import pytest
@@ -35,6 +37,17 @@ def test_step_save_restore_evaluate_weights_and_runners():
         assert trainer.foreach_runner(lambda runner: runner.num_envs) == [4]
     with pytest.raises(rayfish.RayfishError, match="closed"):
         trainer.step()
+
+
+def test_no_folder_is_left_in_rays_results(monkeypatch, tmp_path):
+    from ray.tune.trainable import trainable
+
+    monkeypatch.setattr(trainable, "DEFAULT_STORAGE_PATH", str(tmp_path / "ray_results"))
+    with rayfish.Trainer("cartpole", *SMALL) as trainer:
+        logdir = Path(trainer.algorithm.logdir)
+        assert logdir.is_dir()
+    assert not logdir.exists()
+    assert not (tmp_path / "ray_results").exists()
 
 
 def _equal(a, b) -> bool:

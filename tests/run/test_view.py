@@ -51,6 +51,10 @@ class Bright(Dark):
         return np.full((8, 6, 3), 10 * self.t, np.uint8)
 
 
+class Fast(Bright):
+    metadata = {"render_modes": ["rgb_array"], "render_fps": 25}  # noqa: RUF012
+
+
 class Empty(Bright):
     def render(self):
         return None
@@ -89,6 +93,14 @@ def test_the_same_episode_every_time_and_another_by_its_seed(policy, workdir):
     assert (workdir / "a.gif").read_bytes() == (workdir / "b.gif").read_bytes()
     assert first.lengths == again.lengths
     assert view(policy, env=Bright, seed=3, out=workdir / "c.gif").lengths == [7]
+
+
+def test_the_environment_says_how_fast_its_pictures_follow_each_other(policy, workdir):
+    assert view(policy, env=Bright, out=workdir / "a.gif").fps == 12
+    found = view(policy, env=Fast, out=workdir / "b.gif")
+    with Image.open(found.file) as gif:
+        assert (found.fps, gif.info["duration"]) == (25, 40)
+    assert view(policy, env=Fast, fps=10, out=workdir / "c.gif").fps == 10
 
 
 def test_several_episodes_follow_each_other_with_a_pause(policy, workdir):

@@ -1,10 +1,13 @@
-"""Ctrl-C and SIGTERM, as a terminal, a colleague or a scheduler sends them."""
+"""Ctrl-C, SIGTERM and SIGHUP, as a terminal, a colleague or a scheduler sends them."""
 
 from __future__ import annotations
 
+import contextlib
 import os
+import pty
 import signal
 import subprocess
+import threading
 import time
 from pathlib import Path
 
@@ -110,11 +113,33 @@ def test_a_preempted_job_saves_although_all_its_processes_get_sigterm(tmp_path):
     for one in [*psutil.Process(process.pid).children(recursive=True), psutil.Process(process.pid)]:
         os.kill(one.pid, signal.SIGTERM)
     output = ended(process, 20)
-    assert process.returncode not in (0, -signal.SIGTERM), output
+    assert process.returncode == 143, output
     assert info_of(run)["status"] == "stopped"
     assert "SIGTERM" in info_of(run)["reason"]
     assert last_saved(run) == metrics_of(run)[-1]["run/iteration"]
     assert "--resume" in output
+
+
+def test_a_closed_terminal_saves_and_ends_the_run(tmp_path):
+    pid, terminal = pty.fork()
+    if pid == 0:
+        os.chdir(tmp_path)
+        os.execv(RAYFISH, [RAYFISH, *WORDS])
+    reader = threading.Thread(target=read_all, args=(terminal,), daemon=True)
+    reader.start()
+    run = wait_for_checkpoint(tmp_path, 1)
+    family = psutil.Process(pid).children(recursive=True)
+    os.close(terminal)
+    code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+    assert (code, info_of(run)["status"], info_of(run)["reason"]) == (129, "stopped", "SIGHUP")
+    assert last_saved(run) == metrics_of(run)[-1]["run/iteration"]
+    assert not psutil.wait_procs(family, timeout=10)[1]
+
+
+def read_all(terminal: int) -> None:
+    with contextlib.suppress(OSError):
+        while os.read(terminal, 65536):
+            pass
 
 
 def test_an_iteration_too_long_for_a_preempted_job_is_given_up(tmp_path):
@@ -140,6 +165,7 @@ def test_a_signal_before_the_first_iteration_ends_the_run_with_a_reason(tmp_path
     process.send_signal(signal.SIGTERM)
     output = ended(process, 20)
     assert "Traceback" not in output
+    assert process.returncode == 143, output
     run = only_run(tmp_path)
     began = (run / "checkpoints/last").exists()  # on a fast machine the latest of them come after that
     reason = "SIGTERM" if began else "SIGTERM, before it began"

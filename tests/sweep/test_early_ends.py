@@ -157,6 +157,33 @@ def test_a_population_larger_than_the_machine_takes_turns_and_copies(tune, slots
     assert all(t.curve[-1][0] == 27 for t in result.trials)
 
 
+def test_a_population_in_turns_is_compared_when_all_have_come_as_far(tune, capsys):
+    settings = {"perturbation_interval": 5, "quantile_fraction": 0.25}
+    eight = {"slope": {"grid_search": [0.1, 0.9, 0.2, 0.8, 0.3, 0.7, 0.4, 0.6]}}
+    result = tune(climb, eight, scheduler="pbt", scheduler_config=settings, max_concurrent=2)
+    assert "pbt: 8 trials take turns, 2 at a time" in capsys.readouterr().out
+    events = list(read_events(result.folder / "trials.jsonl"))
+    moves = [(e["step"], e["trial"]) for e in events if e["event"] == "move"]
+    assert {step for step, _ in moves} == {5, 10, 15, 20, 25}  # two of eight at each interval
+    assert len(moves) == 10
+    assert {number for step, number in moves if step == 5} == {1, 3}  # the slopes 0.1 and 0.2
+    about = json.loads((result.folder / "sweep.json").read_text())
+    assert about["search"]["scheduler_config"]["synch"] is True  # so that a resumed sweep goes on alike
+
+
+def test_a_population_in_turns_that_may_not_wait_is_told_how_to_be_fair():
+    from rayfish.sweep.settings import Search
+    from rayfish.sweep.words import nobody_moved
+
+    alone = Search(scheduler="pbt", scheduler_config={"synch": False})
+    assert "search.scheduler_config.synch=true" in nobody_moved(alone, "step", in_turns=True)
+    assert "lower search.scheduler_config.perturbation_interval" in nobody_moved(
+        alone, "step", in_turns=False
+    )
+    waits = Search(scheduler="pbt", scheduler_config={"synch": True})
+    assert "lower search.scheduler_config.perturbation_interval" in nobody_moved(waits, "step", in_turns=True)
+
+
 def test_a_move_is_remembered_until_the_trial_has_reported_since():
     from rayfish.sweep.handover import taken_last
 

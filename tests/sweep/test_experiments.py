@@ -152,6 +152,21 @@ def test_wrong_keys_and_values_are_told_before_anything_starts(tune):
     assert "no section 'trainig'" in text
 
 
+@pytest.mark.parametrize(
+    ("metric", "said"),
+    [
+        ("rollout/return_meen", "did you mean rollout/return_mean?"),
+        ("score", "there are run/iteration"),
+        ("eval/return_mean", "set evaluation.evaluation_interval=1"),
+    ],
+)
+def test_a_metric_that_no_run_reports_is_refused_before_anything_starts(tune, metric, said):
+    with pytest.raises(ConfigError) as caught:
+        tune("cartpole", {"training.lr": "uniform(0.1,1)"}, metric=metric)
+    assert [problem.key for problem in caught.value.problems] == ["search.metric"]
+    assert said in caught.value.problems[0].hint
+
+
 def test_more_runners_than_cpus_are_refused_with_the_arithmetic(tune):
     with pytest.raises(RayfishError) as error:
         tune("cartpole", {"training.lr": "uniform(1e-4,1e-3)"}, "rollouts.num_env_runners=6")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import functools
 import json
 import math
@@ -9,6 +10,7 @@ import time
 
 import pytest
 
+import rayfish
 from rayfish import sweep
 from rayfish.errors import RayfishError
 from rayfish.sweep.records import DONE, FAILED, STOPPED
@@ -49,6 +51,10 @@ def test_what_is_left_on_disk_says_it_all(tune):
     assert (result.folder / "best").resolve() == folder
     assert "lr: 0.2" in (result.folder / "best.yaml").read_text()
     assert (result.folder / "report.html").stat().st_size > 10_000
+    table = list(csv.DictReader((result.folder / "trials.csv").open()))
+    assert [int(row["trial"]) for row in table] == [trial.number for trial in result.trials]
+    read = rayfish.load_sweep(result.folder)
+    assert (read.best_config, read.best_value) == (result.best_config, result.best_value)
     assert list(result.rows())[1]["optimizer.lr"] == 0.2
 
 
@@ -144,6 +150,17 @@ def test_a_trial_that_never_reports_the_metric_says_what_it_reported(tune):
         _ = result.best_config
 
 
+def test_a_metric_that_is_not_reported_lists_once_what_is(tune, capsys):
+    def train(config):
+        for step in range(3):
+            yield {"loss": step, "val/error": 1.0}
+
+    tune(train, {"x": "grid(1,2)"}, metric="reward", max_concurrent=1)
+    told = " ".join(capsys.readouterr().out.split())
+    assert told.count("reports no 'reward' so far: it reports loss,") == 1
+    assert "val/error" in told
+
+
 def test_a_mistyped_metric_is_told_with_the_first_report_and_the_sweep_ends_with_the_first_trial(
     tune, capsys
 ):
@@ -153,7 +170,7 @@ def test_a_mistyped_metric_is_told_with_the_first_report_and_the_sweep_ends_with
 
     result = tune(train, {"x": "grid(1,2,3)"}, metric="acuracy", max_concurrent=1)
     told = capsys.readouterr().out
-    assert "trial 1 reports no 'acuracy' so far, but 'accuracy'" in told
+    assert "trial 1 reports no 'acuracy' so far: did you mean search.metric=accuracy?" in told
     assert "did you mean search.metric=accuracy?" in result.trials[0].error
     assert len(result.trials) == 1 and "left" not in told
 

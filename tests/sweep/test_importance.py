@@ -8,7 +8,7 @@ import time
 import numpy as np
 import pytest
 
-from rayfish.sweep.importance import LEAST_POINTS, importances, quick_importances
+from rayfish.sweep.importance import LEAST_POINTS, caveat, importances, quick_importances
 from rayfish.sweep.records import FAILED
 from tests.sweep.fake_sweep import sweep
 
@@ -103,3 +103,11 @@ def test_the_quick_shares_of_many_trials_take_a_moment():
     begun = time.process_time()
     quick_importances(view)
     assert time.process_time() - begun < 1.0
+
+
+def test_shares_of_few_points_come_with_a_caveat():
+    space = {"x": "uniform(0,1)", "y": "uniform(0,1)"}
+    assert caveat(sweep(space=space, count=9, failed=0)) == "9 points are too few to tell, 20 would do"
+    assert caveat(sweep(space=space, count=21, failed=0)) == ""
+    many = {f"x{i}": "uniform(0,1)" for i in range(8)}
+    assert "40 would do" in caveat(sweep(space=many, count=30, failed=0))

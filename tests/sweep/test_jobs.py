@@ -141,7 +141,7 @@ class TestReading:
             read_jobs("gone.yaml")
         with pytest.raises(ConfigError, match="begins with `tasks:`"):
             read_jobs("a.yaml")
-        with pytest.raises(ConfigError, match="is no YAML"):
+        with pytest.raises(ConfigError, match="is not valid YAML"):
             read_jobs("b.yaml")
         with pytest.raises(ConfigError, match="there is no job"):
             read_jobs({"tasks": []})

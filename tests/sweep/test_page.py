@@ -186,6 +186,19 @@ def test_a_parameter_that_left_its_range_still_lies_on_its_axis(tmp_path):
     assert all(-0.2 < y <= 1.0 for row in rows for y in row["ys"])
 
 
+def test_ticks_of_scores_keep_their_decimals(tmp_path):
+    view = sweep(count=12, failed=0)
+    for number, trial in view.trials.items():
+        trial.value = -2.0 - 0.5 * number
+        trial.curve = [(step, trial.value) for step, _ in trial.curve]
+    text = write_page(view, tmp_path / "report.html").read_text()
+    assert "Only a hint: 12 points are too few to tell" in text
+    history = data_of(tmp_path / "report.html")["charts"]["history"]
+    axes = [layer["encoding"]["y"]["axis"] for layer in history["layer"] if "axis" in layer["encoding"]["y"]]
+    assert axes and all(-7.5 not in axis["values"] or "'-7.5'" in axis["labelExpr"] for axis in axes)
+    assert all("labelExpr" in axis for axis in axes)
+
+
 @pytest.mark.parametrize(
     "low, high, log, written",
     [

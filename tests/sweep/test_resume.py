@@ -7,12 +7,13 @@ import json
 import os
 import signal
 import time
+from pathlib import Path
 
 import pytest
 
 from rayfish.errors import RayfishError
 from rayfish.sweep.directory import SweepDirectory, find_sweep
-from rayfish.sweep.records import DONE, fold
+from rayfish.sweep.records import DONE, fold, note_on_damage, read_events
 from tests.helpers import events_of, rayfish, small_disk, start_tune, wait_for
 
 SLOW_FUNCTION = """
@@ -95,8 +96,9 @@ def test_interrupted_trials_continue_from_their_checkpoint(interrupted):
 
 
 def test_the_table_that_was_cut_short_is_whole_again(interrupted):
-    folder, before, _ = interrupted
+    folder, before, done = interrupted
     table = next((folder / "runs").glob("*/*/trials.jsonl"))
+    assert "is damaged and left out" in done.stdout
     lines = table.read_text().splitlines()
     broken = [line for line in lines if not line.startswith("{") or not line.endswith("}")]
     assert broken == ['{"event": "report", "tri']
@@ -237,6 +239,8 @@ def test_a_full_disk_ends_a_sweep_with_one_message_and_costs_no_trial(tune, disk
     with pytest.raises(RayfishError, match=r"cannot be written: No space left on device") as full:
         tune(train, {"x": "grid(1,2,3,4)"}, root=disk / "runs", max_concurrent=1)
     folder = full.value.hint.split()[-1]
+    assert f"free space under {disk}" in full.value.hint
+    assert json.loads((Path(folder) / "sweep.json").read_text())["status"] == "failed"
     with pytest.raises(RayfishError, match=r"cannot be written: No space left on device"):
         tune(resume=folder)
     filler.unlink()
@@ -344,3 +348,12 @@ def test_a_spent_budget_and_a_reached_goal_start_nothing_more(tune):
     assert len(again.trials) == len(spent.trials)
     reached = tune(train, {"x": "uniform(0,1)"}, num_samples=9, goal=3, max_concurrent=1)
     assert len(tune(resume=reached.folder).trials) == len(reached.trials) == 1
+
+
+def test_damaged_lines_of_the_table_are_reported(tmp_path):
+    table = tmp_path / "trials.jsonl"
+    table.write_bytes(b'{"event": "stop"}\ngarbage\n{"event": "x\xff"}\n5\n{"event": "resume"}\n')
+    assert [event["event"] for event in read_events(table)] == ["stop", "resume"]
+    assert note_on_damage(table) == "trials.jsonl: lines 2, 3, 4 are damaged and left out"
+    table.write_bytes(b'{"event": "stop"}\n')
+    assert note_on_damage(table) == ""

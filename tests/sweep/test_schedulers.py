@@ -293,6 +293,20 @@ def test_a_population_takes_turns_where_fewer_can_run() -> None:
     assert max(e["step"] for e in halfway) <= 10
 
 
+@pytest.mark.parametrize("kind", ["pbt", pytest.param("pb2", marks=pytest.mark.slow)])
+def test_a_synchronous_population_does_not_depend_on_who_reports_last(kind: str) -> None:
+    def moves(order: int) -> set[tuple[int, int, str]]:
+        scheduler = made(kind, NUMBERS, perturbation_interval=5, synch=True)
+        sweep = Sweep(scheduler, total=8, slots=8, length=12, score=near, params=points(NUMBERS))
+        sweep.fill()
+        for _ in range(5):
+            for number in sorted(sweep.state, key=lambda n: n * order):
+                sweep.advance(number)
+        return {(move.number, move.source, str(move.params)) for move in sweep.moves}
+
+    assert moves(1) == moves(-1) != set()
+
+
 def test_a_population_changes_only_what_it_may() -> None:
     scheduler = made("pb2", SPACE, perturbation_interval=5, mutate=["lr"])
     sweep = Sweep(scheduler, total=8, slots=8, length=20, score=good, params=points(SPACE)).run()
@@ -318,6 +332,7 @@ KINDS = {
     "bohb": {"max_t": 27},
     "pruner": {"n_startup_trials": 2},
     "pbt": {"perturbation_interval": 4},
+    "pbt, synchronous": {"perturbation_interval": 4, "synch": True},
     "pb2": {"perturbation_interval": 4},
 }
 
@@ -330,6 +345,7 @@ CUTS = [
 
 @pytest.mark.parametrize(("kind", "after"), CUTS)
 def test_after_an_interruption_it_decides_as_it_would_have(kind: str, after: int) -> None:
+    config, kind = KINDS[kind], kind.partition(",")[0]
     space = NUMBERS if kind == "pb2" else SPACE
 
     def sweep(scheduler: Scheduler, **rest: Any) -> Sweep:
@@ -339,9 +355,9 @@ def test_after_an_interruption_it_decides_as_it_would_have(kind: str, after: int
             scheduler, total=total, slots=slots, score=score, params=points(space), length=24, **rest
         )
 
-    whole = sweep(made(kind, space, **KINDS[kind])).run()
-    first = sweep(made(kind, space, **KINDS[kind]), stop_after=after).run()
-    resumed = made(kind, space, **KINDS[kind])
+    whole = sweep(made(kind, space, **config)).run()
+    first = sweep(made(kind, space, **config), stop_after=after).run()
+    resumed = made(kind, space, **config)
     resumed.replay(json.loads(json.dumps(first.events)))
     assert not resumed.orders()
     first.scheduler, first.stop_after = resumed, None

@@ -183,13 +183,14 @@ def _in_torch(env: gym.vector.VectorEnv) -> gym.vector.VectorEnv:
 def _outlive_sigterm() -> None:
     """A worker goes on after SIGTERM (its run saves first), and a program that it starts can be ended by it.
 
-    A Ray that Rayfish started has SIGTERM blocked in all its processes (`run.engine`), which programs
-    would inherit; of a handler they inherit nothing.
+    A Ray that Rayfish started has SIGTERM and SIGHUP blocked in all its processes (`run.engine`), which
+    programs would inherit; of a handler they inherit nothing.
     """
-    blocked = signal.SIGTERM in signal.pthread_sigmask(signal.SIG_BLOCK, ())
+    blocked = {signal.SIGTERM, signal.SIGHUP} & signal.pthread_sigmask(signal.SIG_BLOCK, ())
     if blocked and threading.current_thread() is threading.main_thread():
-        signal.signal(signal.SIGTERM, _go_on)
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
+        for number in blocked:
+            signal.signal(number, _go_on)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, blocked)
 
 
 def _go_on(number: int, frame: FrameType | None) -> None:

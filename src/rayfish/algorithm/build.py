@@ -13,7 +13,8 @@ import math
 import secrets
 import shutil
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from importlib import import_module
@@ -172,9 +173,12 @@ def build_config(
 logging.getLogger("ray.rllib.algorithms.algorithm_config").setLevel(logging.ERROR)  # its API stack notice
 
 
-def build_algorithm(config: AlgorithmConfig) -> Algorithm:
-    """The running algorithm of a config; starts its env runners and learners on Ray."""
-    with warnings.catch_warnings():
+def build_algorithm(config: AlgorithmConfig, logdir: str) -> Algorithm:
+    """The running algorithm of a config; starts its env runners and learners on Ray.
+
+    :param logdir: a folder in which `Algorithm.logdir` is made
+    """
+    with warnings.catch_warnings(), _results_in(logdir):
         warnings.simplefilter("ignore")
         algorithm = config.build_algo()
     replay = getattr(algorithm, "local_replay_buffer", None)
@@ -182,6 +186,18 @@ def build_algorithm(config: AlgorithmConfig) -> Algorithm:
         replay.rng = np.random.default_rng(config.seed)  # RLlib leaves it to chance
     name_figures(replay)
     return algorithm
+
+
+@contextmanager
+def _results_in(folder: str) -> Iterator[None]:
+    """Ray makes a folder for every algorithm in ~/ray_results, which stays empty and is never removed."""
+    from ray.tune.trainable import trainable
+
+    before, trainable.DEFAULT_STORAGE_PATH = trainable.DEFAULT_STORAGE_PATH, folder
+    try:
+        yield
+    finally:
+        trainable.DEFAULT_STORAGE_PATH = before
 
 
 def _values(experiment: Experiment, section: str, algo: str) -> dict[str, Any]:

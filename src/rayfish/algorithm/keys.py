@@ -6,19 +6,25 @@ wrong types and words. What contradicts something else is in `contradictions`.
 
 from __future__ import annotations
 
+import copy
+import fnmatch
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from rayfish.algorithm.contradictions import contradictions
-from rayfish.algorithm.dead import DEAD_KEYS
+from rayfish.algorithm.contradictions import contradictions, note_on_batch
+from rayfish.algorithm.dead import DEAD_FOR, DEAD_KEYS, EVALUATION_SECTIONS, NEEDS, NOT_IN_EVALUATION, is_dead
 from rayfish.algorithm.signatures import Entry, default_of, entries, table
 from rayfish.errors import Problem, did_you_mean
 from rayfish.experiment import tree
+from rayfish.experiment.files import SHIPPED
 from rayfish.experiment.legacy import GONE_KEYS, OLD_KEYS, SECTION_ALIASES, is_old
 from rayfish.experiment.old.gone import CLOSEST
 from rayfish.experiment.sections import ALGORITHMS, METHODS, SECTIONS
+from rayfish.models import options
 
 if TYPE_CHECKING:
+    from rayfish.envs.build import EnvInfo
     from rayfish.experiment import Experiment
 
 _WORDS = {
@@ -49,6 +55,7 @@ CHOICES: dict[str, tuple[str, ...]] = {
 _FRACTIONS = ("rollouts.num_cpus_per_env_runner", "resources.num_cpus_for_main_process")
 
 ELSEWHERE: dict[str, str] = {
+    **options.ELSEWHERE,
     "learning_rate": "training.lr",
     "batch_size": "training.train_batch_size_per_learner",
     "n_steps": "rollouts.rollout_fragment_length",
@@ -60,6 +67,21 @@ ELSEWHERE: dict[str, str] = {
     "vf_coef": "training.vf_loss_coeff",
     "max_grad_norm": "training.grad_clip",
     "discount": "training.gamma",
+    "save_freq": "checkpoint.checkpoint_frequency",
+    "eval_freq": "evaluation.evaluation_interval",
+    "n_eval_episodes": "evaluation.evaluation_duration",
+    "update_epochs": "training.num_epochs",
+    "num_minibatches": "training.minibatch_size",
+    "num_steps": "rollouts.rollout_fragment_length",
+    "num_envs": "rollouts.num_envs_per_env_runner",
+    "clip_coef": "training.clip_param",
+    "buffer_size": "training.replay_buffer_config.capacity",
+    "learning_starts": "training.num_steps_sampled_before_learning_starts",
+    "policy_lr": "training.actor_lr",
+    "q_lr": "training.critic_lr",
+    "target_update_interval": "training.target_network_update_freq",
+    "exploration_fraction": "training.epsilon",
+    "normalize_observations": "rollouts.observation_filter",
     "total_timesteps": "stop_conditions.timesteps_total",
 }
 """What other libraries call a setting -> its key here."""
@@ -81,6 +103,76 @@ def all_problems(experiment: Experiment) -> list[Problem]:
         algo = str(experiment.get("algo.name"))
         found.extend(p for p in contradictions(experiment, algo) if p.key not in wrong)
     return found
+
+
+def remarks(experiment: Experiment, info: EnvInfo | None = None) -> list[str]:
+    """What is not wrong but worth a line: a batch that is no multiple, keys without effect for now."""
+    batch = note_on_batch(experiment)
+    return [*([batch] if batch else []), *_without_effect(experiment, info)]
+
+
+def without_unread(saved: Experiment) -> Experiment:
+    """A saved experiment less the keys that have no effect; an earlier version may have accepted them."""
+    from rayfish.models.check import section_problems
+
+    section, algo = saved.get("training.model") or {}, str(saved.get("algo.name"))
+    found = [*key_problems(saved), *section_problems(section, algo, saved.paths)]
+    keys = [problem.key for problem in found if problem.what.startswith("has no effect")]
+    if not keys:
+        return saved
+    config = copy.deepcopy(saved.config)
+    for key in keys:
+        tree.drop(config, key)
+    origins = {key: where for key, where in saved.origins.items() if key not in keys}
+    notes = [f"{key}={saved.get(key)} is left out: it has no effect, and had none before" for key in keys]
+    return replace(saved, config=config, origins=origins, notes=(*saved.notes, *notes))
+
+
+def _without_effect(experiment: Experiment, info: EnvInfo | None) -> Iterator[str]:
+    """Keys that the user wrote and that another key keeps from having an effect."""
+    algo = str(experiment.get("algo.name"))
+    written = [key for key, where in experiment.origins.items() if where and not where.startswith(SHIPPED)]
+    unused = dict(options.unused(experiment.get("training.model") or {}))
+    for dotted in written:
+        section, _, key = dotted.partition(".")
+        value, model_key = experiment.get(dotted), dotted.removeprefix("training.model.")
+        if value in (None, {}, [], ""):
+            continue
+        if model_key in unused:
+            yield f"{dotted} has no effect unless training.model.{unused[model_key]} is set"
+        elif section == "cluster":
+            yield f"{dotted} has no effect: a run goes to a cluster by `--on ADDRESS`"
+        elif section == "multi_agent" and info is not None and info.kind != "multi":
+            yield f"{dotted} has no effect: the environment has one agent"
+        elif value != _default(dotted, algo):
+            needed = next((NEEDS[p] for p in NEEDS if fnmatch.fnmatchcase(dotted, p)), "")
+            home = f"{section}.{key.partition('.')[0]}"
+            if needed and not is_dead(home, algo) and not _holds(experiment, dotted, needed, algo):
+                yield f"{dotted} has no effect unless {_condition(needed)}"
+
+
+def _holds(experiment: Experiment, dotted: str, needed: str, algo: str) -> bool:
+    """Whether what a key needs is set; what its own switch is needs nothing."""
+    if "|" in needed:
+        return any(_holds(experiment, dotted, one, algo) for one in needed.split("|"))
+    key, _, least = needed.partition(">")
+    key, _, wanted = key.partition("=")
+    value = experiment.get(key)
+    value = _default(key, algo) if value is None else value
+    if wanted:
+        return str(value).lower() == wanted.lower()
+    return dotted == key or (value > int(least) if least and value else bool(value))
+
+
+def _default(dotted: str, algo: str) -> Any:
+    """RLlib's default of a key, also of one within a group such as replay_buffer_config."""
+    section, key, *rest = dotted.split(".")
+    default = default_of(section, key, algo)
+    return tree.get(default, ".".join(rest)) if rest and isinstance(default, dict) else default
+
+
+def _condition(needed: str) -> str:
+    return needed if "=" in needed or ">" in needed else f"{' or '.join(needed.split('|'))} is set"
 
 
 def key_problems(experiment: Experiment) -> list[Problem]:
@@ -130,8 +222,11 @@ def _section(experiment: Experiment, name: str, values: Any, algo: str | None) -
         dotted = f"{name}.{key}"
         if key in section.own:
             own = section.own[key]
-            if dotted == "algo.name":
-                continue  # judged first, with the algorithms that are gone
+            if dotted == "algo.name" or (name == "stop_conditions" and _is_comparison(value)):
+                continue  # judged first, with the algorithms that are gone; and with the metrics
+            if is_dead(dotted, algo):
+                yield from _dead(experiment, dotted, value, own.default, algo)
+                continue
             yield from _value(experiment, dotted, value, own.type, own.choices)
         elif key in rllib:
             yield from _rllib_value(experiment, dotted, rllib[key], algo)
@@ -143,13 +238,27 @@ def _rllib_value(experiment: Experiment, dotted: str, entry: Entry, algo: str | 
     section, _, key = dotted.partition(".")
     value = experiment.section(section)[key]
     default = default_of(section, key, algo or "PPO")
-    if dotted in DEAD_KEYS:
-        if value != default:
-            what = f"has no effect: nothing in RLlib {table()['ray']} reads it"
-            yield Problem(dotted, what, DEAD_KEYS[dotted], _written(experiment, dotted))
+    if is_dead(dotted, algo):
+        yield from _dead(experiment, dotted, value, default, algo)
         return
     type_ = "float | null" if dotted in _FRACTIONS else entry["type"]
     yield from _value(experiment, dotted, value, type_, CHOICES.get(dotted, ()))
+
+
+def _dead(
+    experiment: Experiment, dotted: str, value: Any, default: Any, algo: str | None
+) -> Iterator[Problem]:
+    """A key that nothing reads; harmless at its default, or null."""
+    if value is None or value == default:
+        return
+    if dotted in DEAD_KEYS:
+        what, hint = f"nothing in RLlib {table()['ray']} reads it", DEAD_KEYS[dotted]
+    else:
+        what, hint = f"{algo} does not read it", DEAD_FOR[dotted][1]
+    where = _written(experiment, dotted)
+    if "/experiment/" in where and algo is not None:
+        hint = _of_preset(dotted, algo, next(name for name in ALGORITHMS if not is_dead(dotted, name)))
+    yield Problem(dotted, f"has no effect: {what}", hint, where)
 
 
 def _value(
@@ -187,6 +296,8 @@ def _type_hint(dotted: str, value: Any, kinds: list[str]) -> str:
             return f"write the number without quotes: {dotted}={float(value):g}"
         except ValueError:
             pass
+    if isinstance(value, str) and "list" in kinds and not {"int", "float"} & set(kinds):
+        return f"write a list: {dotted}=[{value}]"
     if dotted in _EXAMPLES:
         return f"for example {dotted}={_EXAMPLES[dotted]}"
     examples = {"int": "4", "float": "0.001", "bool": "true", "list": "[64, 64]", "dict": "{key: value}"}
@@ -203,23 +314,36 @@ def _unknown(experiment: Experiment, section: str, key: str, algo: str | None) -
     if key in GONE_KEYS:
         return Problem(dotted, "is gone from RLlib", GONE_KEYS[key], where)
     alive = {*SECTIONS[section].own, *entries(section, algo)}
-    known = sorted(k for k in alive if f"{section}.{k}" not in DEAD_KEYS and not is_old(f"{section}.{k}"))
+    known = sorted(k for k in alive if _is_offered(f"{section}.{k}", algo))
     if section == "training" and algo is not None:
-        owners = [name for name in ALGORITHMS if key in entries("training", name)]
+        owners = [name for name in ALGORITHMS if _has(name, key)]
         if owners:
             what = f"{algo} has no such setting; {_joined(owners)} {'has' if len(owners) == 1 else 'have'}"
             return Problem(dotted, what, _other_algorithm(dotted, where, algo, owners[0], known), where)
     return Problem(dotted, "there is no such key", _suggest(key, known, _home_of(key), f"{section}."), where)
 
 
+def _is_offered(dotted: str, algo: str | None = None) -> bool:
+    """Whether a key may be suggested: one that has an effect, by today's name."""
+    return not is_dead(dotted, algo) and not is_old(dotted)
+
+
+def _has(algo: str, key: str) -> bool:
+    return key in entries("training", algo) and not is_dead(f"training.{key}", algo)
+
+
 def _other_algorithm(dotted: str, where: str, algo: str, owner: str, known: list[str]) -> str:
     """What to do with a key of another algorithm; a preset made for that one is the usual reason."""
     if "/experiment/" in where:
-        return f"the preset is tuned for {owner}: choose one for {algo}, or remove the key with ~{dotted}"
+        return _of_preset(dotted, algo, owner)
     close = did_you_mean(dotted.rpartition(".")[2], known)
     if close:
         return f"did you mean training.{close[0]}? else remove it"
     return f"remove it, or set algo.name={owner}"
+
+
+def _of_preset(dotted: str, algo: str, owner: str) -> str:
+    return f"the preset is tuned for {owner}: choose one for {algo}, or remove the key with ~{dotted}"
 
 
 def _home_of(key: str) -> str:
@@ -227,7 +351,8 @@ def _home_of(key: str) -> str:
     if key in OLD_KEYS:
         return OLD_KEYS[key]
     for name, section in SECTIONS.items():
-        if key in section.own or (name in METHODS and key in entries(name)):
+        known = key in section.own or (name in METHODS and key in entries(name))
+        if known and _is_offered(f"{name}.{key}"):
             return f"{name}.{key}"
     return ""
 
@@ -236,7 +361,10 @@ def _suggest(word: str, known: Iterable[str], home: str, prefix: str = "") -> st
     """The next step for an unknown word: where it belongs, what is spelled like it here, or elsewhere."""
     if home:
         return f"it belongs to another section: {home}"
-    close = did_you_mean(word, known)
+    if word in ELSEWHERE:
+        return f"did you mean {ELSEWHERE[word]}?"
+    known = list(known)
+    close = did_you_mean(word, known) or [name for name in known if name.endswith(f"_{word}")][:3]
     if close:
         return f"did you mean {' or '.join(prefix + name for name in close)}?"
     meant = did_you_mean(word, ELSEWHERE, most=1)
@@ -246,6 +374,7 @@ def _suggest(word: str, known: Iterable[str], home: str, prefix: str = "") -> st
         f"{section}.{key}"
         for section in METHODS
         for key in did_you_mean(word, [*entries(section), *SECTIONS[section].own], most=1)
+        if _is_offered(f"{section}.{key}")
     ]
     if elsewhere:
         return f"did you mean {' or '.join(elsewhere[:3])}?"
@@ -255,8 +384,13 @@ def _suggest(word: str, known: Iterable[str], home: str, prefix: str = "") -> st
 def _stop_conditions(experiment: Experiment) -> Iterator[Problem]:
     """Limits are numbers; whether a metric of that name exists is judged where metrics are named."""
     for key, value in experiment.section("stop_conditions").items():
-        if key not in SECTIONS["stop_conditions"].own:
+        if key not in SECTIONS["stop_conditions"].own and not _is_comparison(value):
             yield from _value(experiment, f"stop_conditions.{key}", value, "float | null", ())
+
+
+def _is_comparison(limit: Any) -> bool:
+    """Whether a stop condition is written with a side ("<= 0.1", {below: 0.1}); `metrics.stop` reads it."""
+    return isinstance(limit, dict) or (isinstance(limit, str) and any(sign in limit for sign in "<>="))
 
 
 def _evaluation_config(experiment: Experiment, algo: str | None) -> Iterator[Problem]:
@@ -265,15 +399,26 @@ def _evaluation_config(experiment: Experiment, algo: str | None) -> Iterator[Pro
     if not isinstance(inner, dict):
         return
     known: dict[str, Entry] = {}
+    sections: dict[str, str] = {}
     for section in METHODS:
-        known.update(entries(section, algo if section == "training" else None))
+        found = entries(section, algo if section == "training" else None)
+        known.update(found)
+        sections.update(dict.fromkeys(found, section))
     for key, value in inner.items():
         dotted = f"evaluation.evaluation_config.{key}"
+        where = experiment.origin(dotted)
         if key in ("env", "horizon"):
             continue
         if key not in known:
             hint = GONE_KEYS.get(key) or _suggest(key, known, "")
-            yield Problem(dotted, "there is no such key", hint, experiment.origin(dotted))
+            yield Problem(dotted, "there is no such key", hint, where)
+        elif key in NOT_IN_EVALUATION:
+            yield Problem(
+                dotted, "has no effect: an evaluation does not read it", NOT_IN_EVALUATION[key], where
+            )
+        elif sections[key] not in EVALUATION_SECTIONS and key not in ("epsilon", "seed"):
+            what = f"has no effect: {sections[key]}.{key} is not for evaluations"
+            yield Problem(dotted, what, f"remove it (~{dotted})", where)
         elif isinstance(value, dict) is False:
             yield from _value(experiment, dotted, value, known[key]["type"], ())
 

@@ -12,13 +12,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from rayfish.algorithm.dead import DEAD_KEYS
+from rayfish.algorithm.dead import DEAD_FOR, DEAD_KEYS, NEEDS, is_dead
 from rayfish.algorithm.keys import CHOICES
 from rayfish.algorithm.signatures import default_of, entries, table
 from rayfish.experiment.legacy import OLD_KEYS, is_old
 from rayfish.experiment.old.gone import CLOSEST
 from rayfish.experiment.old.results import STOP_KEYS
 from rayfish.experiment.sections import ALGORITHMS, METHODS, SECTIONS
+from rayfish.models.options import NEEDS as MODEL_NEEDS
 from rayfish.models.options import OPTIONS
 
 MODEL = "training.model"
@@ -78,7 +79,7 @@ def rows(section: str, algo: str | None = None) -> list[Row]:
     theirs = [
         _rllib_row(section, key, entry, algo)
         for key, entry in sorted(known.items())
-        if key not in documented and f"{section}.{key}" not in DEAD_KEYS and not is_old(f"{section}.{key}")
+        if key not in documented and not is_dead(f"{section}.{key}", algo) and not is_old(f"{section}.{key}")
     ]
     return own + theirs
 
@@ -114,7 +115,14 @@ def _rllib_row(section: str, key: str, entry: dict[str, Any], algo: str | None) 
 
 def _shared_training() -> dict[str, Any]:
     """The entries that every algorithm's training() has; defaults that differ are left open."""
-    each = [entries("training", name) for name in ALGORITHMS]
+    each = [
+        {
+            key: entry
+            for key, entry in entries("training", name).items()
+            if not is_dead(f"training.{key}", name)
+        }
+        for name in ALGORITHMS
+    ]
     shared = set.intersection(*(set(one) for one in each))
     found = {}
     for key in sorted(shared):
@@ -235,6 +243,20 @@ def _names() -> Iterator[str]:
     yield "| key | instead |"
     yield "|---|---|"
     yield from (f"| `{key}` | {_cell(instead)} |" for key, instead in DEAD_KEYS.items())
+    yield ""
+    yield "These have an effect, but not for every algorithm."
+    yield ""
+    yield "| key | without effect for | instead |"
+    yield "|---|---|---|"
+    for key, (algorithms, instead) in DEAD_FOR.items():
+        yield f"| `{key}` | {', '.join(algorithms)} | {_cell(instead)} |"
+    yield ""
+    yield "These have an effect once another key is set; until then a note says so."
+    yield ""
+    yield "| key | needs |"
+    yield "|---|---|"
+    for key, needed in [*NEEDS.items(), *((f"{MODEL}.{k}", f"{MODEL}.{n}") for k, n in MODEL_NEEDS.items())]:
+        yield f"| `{key}` | {' or '.join(f'`{one}`' for one in needed.split('|'))} |"
 
 
 if __name__ == "__main__":

@@ -40,6 +40,7 @@ if TYPE_CHECKING:
 DRIVER = "driver"
 _BUFFERS = ("local_replay_buffer", "replay_buffer")  # the latter is DreamerV3's
 _LEARNING_STARTS = "num_steps_sampled_before_learning_starts"
+_PIECE = 16 * 2**20
 
 # What RLlib's env runners (for one and for several agents) keep between two calls of sample().
 _SAMPLER = (
@@ -117,7 +118,21 @@ def save_replay(algorithm: Algorithm, path: Path) -> None:
     name = replay_buffer(algorithm)
     if name is not None:
         with lz4.frame.open(path, "wb") as file:
-            cloudpickle.dump(getattr(algorithm, name), file, protocol=5)
+            cloudpickle.dump(getattr(algorithm, name), _InPieces(file), protocol=5)
+
+
+class _InPieces:
+    """A compressed file that is given large arrays in pieces: compressing takes as much memory again."""
+
+    def __init__(self, file: Any) -> None:
+        self._file = file
+
+    def write(self, data: Any) -> int:
+        """All of `data`."""
+        view = memoryview(data).cast("B")
+        for start in range(0, len(view), _PIECE):
+            self._file.write(view[start : start + _PIECE])
+        return len(view)
 
 
 def load_replay(algorithm: Algorithm, path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Tab completion: presets, keys and values for the words after a verb. Imports neither Ray nor Hydra.
+"""Tab completion: presets, keys, values and runs for the words after a verb. Imports neither Ray nor Hydra.
 
 Bash splits words at `=`, so the word that is being completed may be only what follows it; the line is
 then read from the variables that the shell hands over.
@@ -6,14 +6,18 @@ then read from the variables that the shell hands over.
 
 from __future__ import annotations
 
+import json
 import os
 from pathlib import Path
 from typing import Any
+
+from rayfish.printable import printable
 
 Suggestion = tuple[str, str]
 """A word to offer, and a few words of help beside it."""
 
 _HELP = 70
+_MOST_RUNS = 50
 
 
 def complete_words(incomplete: str) -> list[Suggestion]:
@@ -41,6 +45,45 @@ def complete_sections(incomplete: str) -> list[Suggestion]:
     return [(name, doc) for name, doc in found if name.startswith(incomplete)]
 
 
+def complete_runs(incomplete: str) -> list[Suggestion]:
+    """`last`, names of runs and sweeps, and ids once a character is typed; the shell completes paths."""
+    return _named(incomplete, ("run.json", "sweep.json"))
+
+
+def complete_sweeps(incomplete: str) -> list[Suggestion]:
+    """The same for sweeps alone."""
+    return _named(incomplete, ("sweep.json",))
+
+
+def _named(incomplete: str, kinds: tuple[str, ...]) -> list[Suggestion]:
+    if "/" in incomplete:
+        return []
+    root = Path(_after("--local-dir") or "runs")
+    try:
+        files = [file for kind in kinds for file in root.glob(f"*/*/{kind}")]
+    except OSError:
+        return []
+    files.sort(key=lambda file: file.parent.name, reverse=True)  # names begin with the time
+    found: dict[str, Path] = {}
+    for file in files:
+        found.setdefault(file.parent.parent.name, file)
+    if incomplete:
+        found |= {file.parent.name.rpartition("-")[2]: file for file in files}
+    wanted = [(word, file) for word, file in found.items() if word.startswith(incomplete)]
+    last = [("last", "the newest")] if files and "last".startswith(incomplete) else []
+    return [*last, *((word, _about(file)) for word, file in wanted[:_MOST_RUNS])]
+
+
+def _about(file: Path) -> str:
+    """A run or a sweep in a few words."""
+    try:
+        data = json.loads(file.read_bytes())
+        what = data.get("title") or f"{data['algo']} on {data['env']}"
+        return printable(f"{what}, {data['status']}")[:_HELP]
+    except (OSError, ValueError, LookupError, TypeError, AttributeError):
+        return "damaged"
+
+
 def _key_before_equals() -> str | None:
     """In bash: the key, when the cursor stands after `key=`, which bash hands over as words of their own."""
     line = os.environ.get("COMP_WORDS")
@@ -57,10 +100,15 @@ def _folders() -> list[Path]:
     """The shipped groups, and the folder that the line names with --config-dir."""
     from rayfish.experiment.files import CONF
 
+    named = [Path(folder).expanduser() for folder in (_after("--config-dir", "-cd"),) if folder]
+    return [*(folder for folder in named if folder.is_dir()), CONF]
+
+
+def _after(*options: str) -> str:
+    """The word after an option on the line that is being completed."""
     line = os.environ.get("COMP_WORDS") or os.environ.get("_TYPER_COMPLETE_ARGS") or ""
     words = line.replace("=", " ").split()
-    named = [words[i + 1] for i, word in enumerate(words[:-1]) if word in ("--config-dir", "-cd")]
-    return [*(Path(folder).expanduser() for folder in named if Path(folder).expanduser().is_dir()), CONF]
+    return next((words[i + 1] for i, word in enumerate(words[:-1]) if word in options), "")
 
 
 def _presets(incomplete: str) -> list[Suggestion]:

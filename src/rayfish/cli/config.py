@@ -14,11 +14,10 @@ from rayfish.cli.complete import complete_sections, complete_words
 from rayfish.errors import ConfigError, RayfishError, did_you_mean
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
     from rayfish.errors import Problem
     from rayfish.experiment import Experiment
     from rayfish.experiment.old.form import OldExperiment
+    from rayfish.terminal import Console
 
 _WIDE = 110
 _FEW = 3
@@ -28,8 +27,9 @@ app = typer.Typer(no_args_is_help=True, help="Look at an experiment: its values,
 Words = Annotated[
     list[str] | None,
     typer.Argument(
-        metavar="[EXPERIMENT] [KEY=VALUE]...",
-        help="A preset (rayfish config list), a YAML file, or nothing; then settings.",
+        metavar="[EXPERIMENT] [ALGORITHM] [ENV] [KEY=VALUE]...",
+        help="A preset (rayfish config list) or YAML file, an algorithm, an environment, or nothing; "
+        "then settings.",
         autocompletion=complete_words,
     ),
 ]
@@ -38,6 +38,13 @@ ConfigName = Annotated[str, typer.Option("-cn", "--config-name", help="The main 
 ConfigDir = Annotated[
     Path | None, typer.Option("-cd", "--config-dir", help="A folder with your own Hydra groups and presets.")
 ]
+RAY = "Ray's local server"
+Fit = Annotated[
+    bool,
+    typer.Option("--fit", help="Shrink runners and GPUs to what this machine has (on for old RLlib files)."),
+]
+RayCpus = Annotated[int | None, typer.Option(min=1, help="CPUs Ray may use.", rich_help_panel=RAY)]
+RayGpus = Annotated[int | None, typer.Option(min=0, help="GPUs Ray may use.", rich_help_panel=RAY)]
 _HYDRA = "As in Hydra programs"
 Cfg = Annotated[
     str | None,
@@ -74,7 +81,7 @@ def show(
         typer.echo(experiment.to_yaml(), nl=False)
         return
     console = _console()
-    for name, values in experiment.config.items():
+    for name, values in experiment.written().items():
         if values:
             _print_section(console, experiment, name, values)
     _print_notes(console, experiment)
@@ -82,20 +89,27 @@ def show(
 
 @app.command()
 def check(
-    words: Words = None, file: File = None, config_name: ConfigName = "config", config_dir: ConfigDir = None
+    words: Words = None,
+    file: File = None,
+    config_name: ConfigName = "config",
+    config_dir: ConfigDir = None,
+    fit: Fit = False,
+    ray_num_cpus: RayCpus = None,
+    ray_num_gpus: RayGpus = None,
 ) -> None:
     """Check everything that can be known without computing: keys, values, environment, model, resources."""
     experiment = _compose(words, file, config_name, config_dir)
     from rayfish.run import preflight, resources
     from rayfish.run.engine import RayOptions
 
-    if experiment.fit:  # as `rayfish train` does
+    options = RayOptions(num_cpus=ray_num_cpus, num_gpus=ray_num_gpus)
+    if fit or experiment.fit:  # as `rayfish train` does
         with suppress(ConfigError):  # whose problems are found below, with all others
-            experiment, changes = resources.fit(experiment, RayOptions())
+            experiment, changes = resources.fit(experiment, options)
             experiment = replace(experiment, notes=(*experiment.notes, *changes))
-    problems, info = preflight.inspect(experiment)
+    problems, info = preflight.inspect(experiment, options)
     console = _console()
-    _print_notes(console, experiment, preflight.remarks(experiment))
+    _print_notes(console, experiment, preflight.remarks(experiment, None if problems else info))
     if problems:
         _print_problems(console, problems)
         raise typer.Exit(1)
@@ -105,6 +119,7 @@ def check(
 @app.command("list")
 def list_presets(config_dir: ConfigDir = None) -> None:
     """List the presets and main configs, the shipped ones and those of --config-dir."""
+    from rich.markup import escape
     from rich.table import Table
 
     from rayfish.experiment.compose import catalogue
@@ -115,8 +130,8 @@ def list_presets(config_dir: ConfigDir = None) -> None:
         console.print(f"[bold]{title}[/]")
         table = Table(box=None, show_header=False)
         for name, doc, path in entries:
-            own = "" if path.startswith(SHIPPED) else f" [green]({path})[/]"
-            table.add_row(f"[cyan]{name}[/]", doc + own)
+            own = "" if path.startswith(SHIPPED) else f" [green]({escape(path)})[/]"
+            table.add_row(f"[cyan]{escape(name)}[/]", escape(doc) + own)
         console.print(table)
         console.print()
     console.print("[dim]rayfish train NAME, rayfish config show NAME; main configs with -cn NAME[/]")
@@ -132,6 +147,7 @@ def keys(
 ) -> None:
     """Explain the keys of a section, or all keys whose name contains a word."""
     from rayfish.algorithm import reference
+    from rayfish.experiment.sections import SECTIONS
 
     console = _console()
     names = reference.section_names()
@@ -140,6 +156,9 @@ def keys(
         _print_sections(console)
     elif section in names:
         _print_keys(console, section, reference.rows(section, algo))
+        if not reference.rows(section, algo):
+            doc = SECTIONS[section].doc if section in SECTIONS else ""
+            console.print(f"  {doc} It has no keys of Rayfish's.", soft_wrap=True)
         if section == "training" and algo is None:
             console.print("[dim]Shared by all algorithms; --algo PPO shows one with its own keys.[/]")
     else:
@@ -184,9 +203,11 @@ def _compose(
 ) -> Experiment:
     from rayfish.experiment import Experiment
     from rayfish.experiment.overrides import split_words
+    from rayfish.run.choose import with_fitting_algorithm
 
-    name, overrides = split_words(words or [])
-    return Experiment.compose(chosen(file, name), overrides, config_name=config_name, config_dir=config_dir)
+    name, overrides = split_words(words or [], config_dir)
+    found = Experiment.compose(chosen(file, name), overrides, config_name=config_name, config_dir=config_dir)
+    return with_fitting_algorithm(found)
 
 
 def wants_cfg(cfg: str | None, package: str | None, resolve: bool) -> bool:
@@ -240,7 +261,7 @@ def chosen(file: str | None, name: str | None) -> str | None:
 
 
 def _console() -> Console:
-    from rich.console import Console
+    from rayfish.terminal import Console
 
     return Console(highlight=False)
 
@@ -253,7 +274,8 @@ def _algorithm(name: str | None) -> str | None:
     known = next((known for known in ALGORITHMS if known.lower() == name.lower()), None)
     if known is None:
         close = did_you_mean(name.upper(), ALGORITHMS)
-        raise RayfishError(f"there is no algorithm {name!r}", f"--algo {close[0] if close else 'PPO'}")
+        hint = f"did you mean --algo {close[0]}? " if close else ""
+        raise RayfishError(f"there is no algorithm {name!r}", f"{hint}there are: {', '.join(ALGORITHMS)}")
     return known
 
 
@@ -312,7 +334,7 @@ def _print_problems(console: Console, problems: list[Problem]) -> None:
 def _print_fine(console: Console, experiment: Experiment, info: Any) -> None:
     from rich.markup import escape
 
-    from rayfish.algorithm.contradictions import note_on_batch
+    from rayfish.algorithm.keys import remarks
     from rayfish.envs.kinds import in_short
 
     count = len(experiment.origins)
@@ -327,9 +349,8 @@ def _print_fine(console: Console, experiment: Experiment, info: Any) -> None:
         console.print(f"  [dim]action {escape(in_short(info.action_spaces[agent]))}[/]", soft_wrap=True)
         if agents:
             console.print(f"  [dim]agents {escape(agents)}[/]", soft_wrap=True)
-    batch = note_on_batch(experiment)
-    if batch:
-        console.print(f"  {escape(batch)}", soft_wrap=True)
+    for remark in remarks(experiment, info):
+        console.print(f"  {escape(remark)}", soft_wrap=True)
     console.print("  [dim]checked: keys, types, contradictions, environment, spaces, model, resources[/]")
 
 

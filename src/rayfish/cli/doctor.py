@@ -16,11 +16,11 @@ def doctor(
 
     Each finding comes with its fix. Exits with 1 if something has to be mended before training.
     """
-    from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
     from rayfish.run.doctor import FAIL, WARN, checks
+    from rayfish.terminal import Console
 
     console = Console(highlight=False)
     levels = []

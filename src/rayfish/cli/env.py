@@ -9,10 +9,9 @@ import typer
 from rayfish.errors import RayfishError
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
     from rayfish.envs.build import EnvInfo
     from rayfish.envs.findings import Finding
+    from rayfish.terminal import Console
 
 app = typer.Typer(help="Look at environments: list them, check one.", no_args_is_help=True)
 
@@ -31,7 +30,7 @@ def check(
         list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="env_config, for instance size=8.")
     ] = None,
     horizon: Annotated[int | None, typer.Option(help="Longest episode, as rollouts.horizon.")] = None,
-    seed: Annotated[int, typer.Option(help="Seed of the random episodes.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the random episodes.")] = 0,
     imports: Annotated[
         list[str] | None,
         typer.Option("--import", metavar="MODULE", help="Import first; it may register ENV."),
@@ -43,15 +42,16 @@ def check(
     """
     from pathlib import Path
 
-    from rich.console import Console
+    from rich.markup import escape
 
     from rayfish.envs import build
     from rayfish.envs.check import check as look
+    from rayfish.terminal import Console
 
     console = Console(highlight=False)
     spec = build.EnvSpec(env, (str(Path.cwd()),), tuple(imports or ()), horizon)
     config = _env_config(words or [])
-    with console.status(f"playing random episodes in {env}"):
+    with console.status(f"playing random episodes in {escape(env)}"):
         made = build.make(spec, config)
         try:
             info = _info(made, env)
@@ -73,11 +73,11 @@ def list_(
 ) -> None:
     """List the environments that can be named here, and what to install for the others."""
     from rich.columns import Columns
-    from rich.console import Console
     from rich.markup import escape
     from rich.padding import Padding
 
     from rayfish.envs import catalog
+    from rayfish.terminal import Console
 
     console = Console(highlight=False)
     groups = catalog.groups(pattern)
@@ -85,10 +85,12 @@ def list_(
         needs = f"  [yellow]pip install {escape(group.install)}[/]" if group.install else ""
         console.print(f"[bold]{escape(group.title)}[/]{needs}")
         style = "dim" if group.install else "none"
-        names = Columns([f"[{style}]{name}[/]" for name in group.names], padding=(0, 3), column_first=True)
+        names = Columns(
+            [f"[{style}]{escape(name)}[/]" for name in group.names], padding=(0, 3), column_first=True
+        )
         console.print(Padding(names, (0, 0, 1, 2)))
     if not groups:
-        console.print(f"no environment here has {pattern!r} in its name")
+        console.print(f"no environment here has {escape(repr(pattern))} in its name")
     console.print(
         "Your own: [bold]my_env.py:MyEnv[/] or [bold]package.module:Class[/]; "
         "look at one with [bold]rayfish env check ENV[/]"
@@ -98,6 +100,9 @@ def list_(
 def _env_config(words: list[str]) -> dict[str, Any]:
     """`size=8 map.width=3` as a nested dictionary; the full Hydra key works too."""
     import yaml
+
+    from rayfish.experiment.yaml_faults import explain
+    from rayfish.experiment.yaml_reader import safe_load
 
     config: dict[str, Any] = {}
     for word in words:
@@ -110,9 +115,12 @@ def _env_config(words: list[str]) -> dict[str, Any]:
         for parent in parents:
             place = place.setdefault(parent, {})
         try:
-            place[last] = yaml.safe_load(text)
+            place[last] = safe_load(text)
         except yaml.YAMLError as error:
-            raise RayfishError(f"the value of {word!r} is not valid: {error}", "quote it") from error
+            _, what, _ = explain(error, text)
+            raise RayfishError(
+                f"the value of {key} cannot be read: {what}", f"quote it: {key}='...'"
+            ) from error
     return config
 
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from rayfish.cli import old_flags
+from rayfish.cli.complete import complete_runs
 from rayfish.errors import RayfishError
 
 if TYPE_CHECKING:
@@ -18,7 +19,9 @@ if TYPE_CHECKING:
 Target = Annotated[
     str,
     typer.Argument(
-        metavar="RUN|CHECKPOINT", help="A run (path, name, id, [bold]last[/bold]) or a checkpoint."
+        metavar="RUN|CHECKPOINT",
+        help="A run or sweep (path, name, id, [bold]last[/bold]) or a checkpoint.",
+        autocompletion=complete_runs,
     ),
 ]
 Words = Annotated[
@@ -27,7 +30,7 @@ Words = Annotated[
 ]
 Episodes = Annotated[int | None, typer.Option(help="Episodes to play (20 when --steps is not given).")]
 Steps = Annotated[int | None, typer.Option(help="Play at least this many steps.")]
-Seed = Annotated[int, typer.Option(help="Episode i is reset with seed + i.")]
+Seed = Annotated[int, typer.Option(min=0, help="Episode i is reset with seed + i.")]
 Explore = Annotated[bool, typer.Option("--explore", help="Sample actions as in training.")]
 Env = Annotated[str | None, typer.Option("--env", help="Another environment than the trained one.")]
 Out = Annotated[
@@ -37,9 +40,14 @@ Scored = Annotated[
     str,
     typer.Argument(
         metavar="RUN|CHECKPOINT",
-        help="A run (path, name, id, [bold]last[/bold]), a checkpoint, or [bold]baseline:NAME[/bold] "
-        "with an experiment after it.",
+        help="A run or sweep (path, name, id, [bold]last[/bold]), a checkpoint, or "
+        "[bold]baseline:NAME[/bold] with an experiment after it.",
+        autocompletion=complete_runs,
     ),
+]
+Trust = Annotated[
+    bool,
+    typer.Option("--trust", help="Run the code that another user's run names; your own need no flag."),
 ]
 Baselines = Annotated[
     str | None,
@@ -55,6 +63,8 @@ SaveInfo = Annotated[
     ),
 ]
 
+_WIDE = 80  # columns of a terminal for whole headings
+
 
 def evaluate(
     target: Scored,
@@ -66,6 +76,7 @@ def evaluate(
     env: Env = None,
     baselines: Baselines = None,
     out: Out = None,
+    trust: Trust = False,
     run: old_flags.Algo = None,
     config: old_flags.Config = None,
     num_workers: old_flags.Workers = 0,
@@ -88,6 +99,7 @@ def evaluate(
     """
     from rayfish.run.baselines import PREFIX, split
     from rayfish.run.evaluate import evaluate as play
+    from rayfish.run.playing import agree
 
     alone = target.startswith(PREFIX)
     checkpoint = target if alone else checkpoint_to_play(target, run, episodes, steps)
@@ -101,6 +113,8 @@ def evaluate(
     )
     file = _file(out, save_info, use_shelve, old.notes)
     old_flags.tell(old.notes)
+    if not alone:
+        agree(checkpoint, old.with_words(words, env), verb="evaluate", trust=trust)
     with playing_bar("evaluating", episodes, steps) as progress:
         found = play(
             checkpoint,
@@ -112,6 +126,7 @@ def evaluate(
             out=file,
             baselines=() if baselines is None else split(baselines),
             progress=progress,
+            trust=trust,
         )
     _show(found)
 
@@ -141,8 +156,9 @@ def playing_bar(
     doing: str, episodes: int | None, steps: int | None
 ) -> Iterator[Callable[[int, float], None]]:
     """A progress bar on a terminal; gives what to call after each episode."""
-    from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+
+    from rayfish.terminal import Console
 
     console = Console(stderr=True)
     columns = (
@@ -168,9 +184,10 @@ def _file(out: str | None, save_info: bool, use_shelve: bool, notes: list[str]) 
 
 
 def _show(found: Evaluation) -> None:
-    from rich.console import Console
+    from rich.markup import escape
 
     from rayfish.metrics.text import counted
+    from rayfish.terminal import Console
 
     console = Console(highlight=False)
     console.print(
@@ -178,13 +195,14 @@ def _show(found: Evaluation) -> None:
         f"95 % interval {found.ci_low:.2f} to {found.ci_high:.2f}\n"
         f"{counted(found.episodes, 'episode')}, {counted(found.steps, 'step')}, "
         f"mean length {found.length_mean:.1f}, "
-        f"{found.seconds:.1f} s, {found.env}, seed {found.seed}"
+        f"{found.seconds:.1f} s, {escape(str(found.env))}, seed {found.seed}",
+        soft_wrap=True,
     )
     for policy, value in found.policy_returns.items():
-        console.print(f"  {policy}: {value:.2f} mean return")
+        console.print(f"  {escape(str(policy))}: {value:.2f} mean return", soft_wrap=True)
     if found.figures:
         console.print()
-        console.print(_table(found))
+        console.print(_table(found, wide=console.width >= _WIDE))
     if found.baselines:
         console.print(
             f"\n{found.compared_by} of {_player(found)} less that of each baseline, episode by episode"
@@ -192,14 +210,16 @@ def _show(found: Evaluation) -> None:
         console.print(_differences(found))
     if found.figures:
         console.print()
-    console.print(f"[dim]checkpoint[/dim] {found.checkpoint}", soft_wrap=True)
+    console.print(f"[dim]checkpoint[/dim] {escape(found.checkpoint)}", soft_wrap=True)
     if found.file:
-        console.print(f"[dim]written to[/dim] {found.file}", soft_wrap=True)
+        console.print(f"[dim]written to[/dim] {escape(found.file)}", soft_wrap=True)
 
 
-def _table(found: Evaluation) -> Any:
+def _table(found: Evaluation, *, wide: bool) -> Any:
     """Every policy with its means, and the ends of their intervals below them: narrow enough for 80 signs."""
+    from rich.markup import escape
     from rich.table import Table
+    from rich.text import Text
 
     player = _player(found)
     policies = {player: found.statistics} | {name: one.statistics for name, one in found.baselines.items()}
@@ -207,12 +227,12 @@ def _table(found: Evaluation) -> Any:
     table.add_column("")
     columns: list[list[str]] = []
     for name in ["return", *found.shown]:
-        table.add_column(name, justify="right")
+        table.add_column(Text(name if wide else name.replace("_", "_\n")), justify="right", no_wrap=True)
         of = [statistics.get(name) for statistics in policies.values()]
         places = _places([one["mean"] for one in of if one is not None])
         columns.append([_cell(one, places) for one in of])
     for policy, *cells in zip(policies, *columns, strict=True):
-        title = f"[bold]{policy}[/bold]" if policy == player else policy
+        title = f"[bold]{policy}[/bold]" if policy == player else escape(policy)
         table.add_row(f"{title}\n[dim]  95 % from\n  to[/dim]", *cells)
     return table
 

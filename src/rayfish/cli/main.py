@@ -8,16 +8,22 @@ from __future__ import annotations
 
 import atexit
 import os
+import signal
 import sys
 import threading
 from typing import NoReturn
 
 from rayfish.errors import RayfishError, did_you_mean
+from rayfish.printable import printable, printable_output
 
 _HYDRA_FLAGS = (
     *("-cn", "--config-name", "-cd", "--config-dir", "-m", "--multirun"),
     *("-c", "--cfg", "-p", "--package", "--resolve"),
 )
+_INTERRUPTED = 130
+_WORKING = ("train", "tune", "evaluate", "rollout", "view", "view-mode")
+"""Verbs whose work continues when their output is no longer read."""
+
 _MODES = {"train": "train", "tune": "tune", "view": "view-mode"}
 
 
@@ -30,6 +36,10 @@ def main(arguments: list[str] | None = None) -> None:
     words = _with_verb(words)
     if words[:1] in (["train"], ["tune"]):
         _settle_hashes()
+    if words and words[0] in _WORKING:
+        from rayfish.streams import steady
+
+        sys.stdout, sys.stderr = steady(sys.stdout), steady(sys.stderr)
     if words in ([], ["--help"], ["-h"]) and "_RAYFISH_COMPLETE" not in os.environ:
         from rayfish.cli.app import overview
 
@@ -38,7 +48,15 @@ def main(arguments: list[str] | None = None) -> None:
     try:
         code = _run(words)
     except KeyboardInterrupt:
-        code = 130
+        code = _INTERRUPTED
+    except SystemExit as left:  # while Ray starts, its own handler answers SIGTERM
+        if left.code != signal.SIGTERM:
+            raise
+        code = 128 + signal.SIGTERM
+    if code == _INTERRUPTED:  # also when it was SIGTERM that raised KeyboardInterrupt
+        from rayfish.run.signals import exit_code
+
+        code = exit_code()
     _leave(code)
 
 
@@ -58,7 +76,8 @@ def _run(words: list[str]) -> int:
             words = ["train", *rest]
         elif words[:1] == ["evaluate"]:
             words = with_baselines(words)
-        return int(app(args=words, prog_name="rayfish", standalone_mode=False, obj=old) or 0)
+        with printable_output():  # what the user's code prints
+            return int(app(args=words, prog_name="rayfish", standalone_mode=False, obj=old) or 0)
     except RayfishError as error:
         if os.environ.get("RAYFISH_DEBUG"):
             raise
@@ -121,10 +140,16 @@ def _settle_hashes() -> None:
 
 
 def _unforeseen(error: Exception) -> RayfishError:
-    """An exception nobody made a message for: one line now, the traceback kept in a file."""
+    """An exception without a message of its own: one line now, the traceback kept in a file."""
     import tempfile
     import traceback
+    from pathlib import Path
 
+    from rayfish.files import is_full, why_unwritable
+
+    if isinstance(error, OSError) and is_full(error):
+        reason, remedy = why_unwritable(error, Path.cwd())
+        return RayfishError(f"the disk is full: {reason}", remedy)
     with tempfile.NamedTemporaryFile("w", prefix="rayfish-error-", suffix=".txt", delete=False) as file:
         file.write("".join(traceback.format_exception(error)))
     last = traceback.extract_tb(error.__traceback__)[-1]
@@ -137,12 +162,13 @@ def _unforeseen(error: Exception) -> RayfishError:
 
 def show(error: RayfishError) -> None:
     """Prints an error to stderr: what happened in red, the next steps readable below."""
-    from rich.console import Console
     from rich.text import Text
+
+    from rayfish.terminal import Console
 
     console = Console(stderr=True, highlight=False, soft_wrap=True)
     text = Text("error: ", style="bold red")
-    for number, line in enumerate(str(error).splitlines()):
+    for number, line in enumerate(printable(str(error)).split("\n")):
         style = "dim" if line.strip().startswith("written in:") else ""
         style = "cyan" if line.strip().startswith("next step:") else style
         text.append(("\n" if number else "") + line, style=style)

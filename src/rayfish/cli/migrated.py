@@ -7,15 +7,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
     from rayfish.experiment.old.translate import Entry, Translation
+    from rayfish.terminal import Console
 
 _LONGEST = 40
 
 
 def report(console: Console, translation: Translation, path: Path) -> None:
     """The four groups of keys, then where the new file is and what to do with it."""
+    from rich.markup import escape
+
     from rayfish.experiment.files import show
 
     translated = translation.of("translated")
@@ -25,14 +26,15 @@ def report(console: Console, translation: Translation, path: Path) -> None:
         ("Dropped: no meaning any more", "dim", translation.of("ignored")),
         ("To decide", "bold red", translation.of("refused")),
     )
-    console.print(f"[bold]{translation.experiment.name}[/] [dim]({translation.experiment.file})[/]")
+    name, file = escape(str(translation.experiment.name)), escape(str(translation.experiment.file))
+    console.print(f"[bold]{name}[/] [dim]({file})[/]")
     for title, style, entries in groups:
         if entries:
             console.print(_table(title, style, entries))
-    console.print(f"written to {show(path)}", soft_wrap=True, highlight=False)
+    console.print(f"written to {escape(show(path))}", soft_wrap=True, highlight=False)
     if translation.fate == "refused":
         console.print("[red]settle what is to decide in the old or the new file, then[/] ", end="")
-    console.print(f"[cyan]rayfish train -f {show(path)}[/]\n", soft_wrap=True, highlight=False)
+    console.print(f"[cyan]rayfish train -f {escape(show(path))}[/]\n", soft_wrap=True, highlight=False)
 
 
 def _table(title: str, style: str, entries: Sequence[Entry]) -> Any:

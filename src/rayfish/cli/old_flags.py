@@ -56,6 +56,8 @@ Track = Annotated[
 ]
 
 _KEYS = {"env": "environment.env", "horizon": "rollouts.horizon"}
+_EXAMPLE = '{"env_config": {"size": 5}}'
+_EXAMPLES = {"--stop": '{"training_iteration": 100}', "--resources-per-trial": '{"cpu": 2}'}
 _PLAIN_KEY = re.compile(r"[A-Za-z_][\w-]*")
 
 
@@ -158,13 +160,15 @@ def parse_mapping(flag: str, text: str) -> Mapping[str, Any]:
     :raises RayfishError: the text cannot be read as such
     """
     import yaml
-    from omegaconf._utils import get_yaml_loader
 
-    example = f"""write it as {flag} '{{"env_config": {{"size": 5}}}}'"""
+    from rayfish.experiment.yaml_faults import explain
+    from rayfish.experiment.yaml_reader import load
+
+    example = f"write it as {flag} '{_EXAMPLES.get(flag, _EXAMPLE)}'"
     try:
-        found = yaml.load(text, Loader=get_yaml_loader())
+        found = load(text)
     except yaml.YAMLError as error:
-        problem = getattr(error, "problem", None) or "it does not end"
+        _, problem, _ = explain(error, text)
         raise RayfishError(f"{flag} cannot be read as JSON or YAML: {problem}", example) from error
     if not isinstance(found or {}, Mapping):
         raise RayfishError(f"{flag} is {text!r}, which holds no keys and values", example)

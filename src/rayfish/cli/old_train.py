@@ -53,6 +53,7 @@ _VALUED = {
 }
 _AS_TODAY = {"--ray-address": "--on", "--redis-address": "--on", "--config-file": "-f"}
 _TYPE = "--type"
+_SETTINGS = {"env": "environment.env", "name": "runtime.name"}
 
 
 @dataclass
@@ -73,9 +74,11 @@ class OldLine:
         if not self.values:
             return None
         values = dict(self.values)
+        if values.keys() <= _SETTINGS.keys():
+            return None  # they are settings, of no old experiment
         name = str(values.pop("name", None) or values.get("run") or "default")
         if "run" not in values:
-            raise RayfishError(f"{_flags(values)} is given without an algorithm", "add --run PPO, say")
+            raise RayfishError(f"{_flags(values)} is given without an algorithm", "add --run PPO")
         framework = values.pop("framework", None)
         if framework:
             values["config"] = {"framework": framework, **(values.get("config") or {})}
@@ -88,9 +91,8 @@ class OldLine:
 
     def overrides(self, file: str) -> list[str]:
         """The flags beside a file, as settings; those that describe another experiment are refused."""
-        simple = {"env": "environment.env", "name": "runtime.name"}
         harmless = {"run", "framework", "upload_dir", "max_failures", "resources_per_trial"}
-        other = {key: value for key, value in self.values.items() if key not in simple.keys() | harmless}
+        other = {key: value for key, value in self.values.items() if key not in _SETTINGS.keys() | harmless}
         if other:
             raise RayfishError(
                 f"{file} is an experiment, and {_flags(other)} describes another",
@@ -98,7 +100,16 @@ class OldLine:
             )
         aside = {key: value for key, value in self.values.items() if key in harmless}
         self.notes += [f"{_flags(aside)} left aside: {file} says it itself"] if aside else []
-        return [f"{today}={self.values[key]}" for key, today in simple.items() if key in self.values]
+        return self._settings()
+
+    def settings(self) -> list[str]:
+        """The flags that are settings of any experiment, where they describe none of their own."""
+        if self.values.keys() - _SETTINGS.keys():
+            return []
+        return self._settings()
+
+    def _settings(self) -> list[str]:
+        return [f"{today}={self.values[key]}" for key, today in _SETTINGS.items() if key in self.values]
 
 
 def take(words: Sequence[str]) -> tuple[list[str], OldLine]:

@@ -8,14 +8,22 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from rayfish.cli import old_flags
-from rayfish.cli.evaluate import Env, Episodes, Explore, Seed, Steps, Target, checkpoint_to_play, playing_bar
+from rayfish.cli.evaluate import (
+    Env,
+    Episodes,
+    Explore,
+    Seed,
+    Steps,
+    Target,
+    Trust,
+    checkpoint_to_play,
+    playing_bar,
+)
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
     from rayfish.run.rollout import Rollout
+    from rayfish.terminal import Console
 
-_STOPPED = 130  # what shells expect of a program that was interrupted
 _OLD_FILES = (".pkl", ".pickle", ".p", ".db", ".shelve", ".json", ".parquet", ".csv", ".out")
 
 Words = Annotated[
@@ -29,6 +37,8 @@ Out = Annotated[
     str | None, typer.Option(metavar="DIR", help="Folder to write, in place of the run's rollouts/.")
 ]
 
+_WIDE = 80  # columns of a terminal for the whole table
+
 
 def rollout(
     target: Target,
@@ -40,6 +50,7 @@ def rollout(
     save_info: SaveInfo = False,
     out: Out = None,
     env: Env = None,
+    trust: Trust = False,
     run: old_flags.Algo = None,
     config: old_flags.Config = None,
     num_workers: old_flags.Workers = 0,
@@ -58,7 +69,9 @@ def rollout(
     Writes trajectories.parquet, episodes.parquet, episodes.csv and summary.json. Ctrl-C keeps the
     episodes that were finished.
     """
+    from rayfish.run.playing import agree
     from rayfish.run.rollout import rollout as record
+    from rayfish.run.signals import exit_code
 
     checkpoint = checkpoint_to_play(target, run, episodes, steps)
     old = old_flags.OldFlags.read(
@@ -72,6 +85,7 @@ def rollout(
     )
     folder = _folder(out, old.notes)
     old_flags.tell(old.notes)
+    agree(checkpoint, old.with_words(words, env), verb="rollout", trust=trust)
     try:
         with playing_bar("recording", episodes, steps) as progress:
             found = record(
@@ -84,12 +98,13 @@ def rollout(
                 save_info=save_info,
                 out=folder,
                 progress=progress,
+                trust=trust,
             )
     except KeyboardInterrupt:
         typer.echo("stopped before the first episode was over: nothing was written", err=True)
-        raise typer.Exit(_STOPPED) from None
+        raise typer.Exit(exit_code()) from None
     _show(found)
-    raise typer.Exit(_STOPPED if found.stopped else 0)
+    raise typer.Exit(exit_code() if found.stopped else 0)
 
 
 def _folder(out: str | None, notes: list[str]) -> str | None:
@@ -102,9 +117,8 @@ def _folder(out: str | None, notes: list[str]) -> str | None:
 
 
 def _show(found: Rollout) -> None:
-    from rich.console import Console
-
     from rayfish.metrics.text import counted
+    from rayfish.terminal import Console
 
     out = Console(highlight=False)
     if found.stopped:
@@ -113,37 +127,42 @@ def _show(found: Rollout) -> None:
         f"{counted(found.episodes, 'episode')}, {counted(found.steps, 'step')}, {found.seconds:.1f} s, "
         f"{found.env}, seed {found.seed}" + (", exploring" if found.explore else ""),
         markup=False,
+        soft_wrap=True,
     )
-    out.print(_table(found.statistics))
+    out.print(_table(found.statistics, wide=out.width >= _WIDE))
     _show_files(out, found)
 
 
-def _table(statistics: dict[str, dict[str, float]]) -> Any:
+def _table(statistics: dict[str, dict[str, float]], *, wide: bool) -> Any:
     from rich.table import Table
+    from rich.text import Text
 
     from rayfish.metrics.text import number
 
     table = Table(box=None, pad_edge=False)
-    table.add_column("")
-    for title in ("mean", "95 % interval", "std", "min", "max"):
-        table.add_column(title, justify="right")
+    spread = ("std", "min", "max") if wide else ()
+    table.add_column("", no_wrap=True)
+    for title in ("mean", "95 % interval", *spread):
+        table.add_column(title, justify="right", no_wrap=True)
     for name, of in statistics.items():
         interval = f"{number(of['ci_low'])} to {number(of['ci_high'])}"
-        others = (number(of[key]) for key in ("std", "min", "max"))
-        table.add_row(name, f"[bold]{number(of['mean'])}[/bold]", interval, *others)
+        others = (number(of[key]) for key in spread)
+        table.add_row(Text(name), f"[bold]{number(of['mean'])}[/bold]", interval, *others)
     return table
 
 
 def _show_files(out: Console, found: Rollout) -> None:
+    from rich.markup import escape
+
     from rayfish.metrics.text import count, size
 
     file = found.trajectories
     rows = f"{count(found.rows)} rows, {size(file.stat().st_size)}"
     lines = (
-        f"[dim]checkpoint[/dim] {found.checkpoint}",
-        f"[dim]written to[/dim] {found.folder}/",
+        f"[dim]checkpoint[/dim] {escape(str(found.checkpoint))}",
+        f"[dim]written to[/dim] {escape(str(found.folder))}/",
         f"  trajectories.parquet ({rows}), episodes.parquet, episodes.csv, summary.json",
-        f'[dim]read it[/dim]    pandas.read_parquet("{file}")',
+        f'[dim]read it[/dim]    pandas.read_parquet("{escape(str(file))}")',
     )
     for line in lines:
         out.print(line, soft_wrap=True)

@@ -7,21 +7,18 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from rayfish.cli.complete import complete_runs
+
 if TYPE_CHECKING:
-    from rich.console import Console
     from rich.text import Text
 
     from rayfish.run.directory import RunDirectory
 
-app = typer.Typer(help="Look at what has been trained: list runs, show one.", no_args_is_help=True)
+app = typer.Typer(
+    help="Look at what has been trained: list runs and sweeps, show, trust or remove one.",
+    no_args_is_help=True,
+)
 
-_STATUS = {
-    "running": ("●", "bold cyan"),
-    "done": ("✔", "green"),
-    "stopped": ("■", "yellow"),
-    "failed": ("✖", "bold red"),
-    "lost": ("?", "red"),
-}
 _HIGHLIGHTS = (
     "training.lr",
     "training.gamma",
@@ -48,101 +45,90 @@ Root = Annotated[str, typer.Option("--local-dir", metavar="DIR", help="The folde
 @app.command("list")
 def list_(
     name: Annotated[str, typer.Argument(help="Only runs whose name, algorithm or env contains this.")] = "",
-    limit: Annotated[int, typer.Option("--limit", "-n", help="Show the newest N; 0 shows all.")] = 20,
+    limit: Annotated[int, typer.Option("--limit", "-n", help="Show the first N; 0 shows all.")] = 20,
+    sort: Annotated[
+        str, typer.Option("--sort", metavar="ORDER", help="age, name, status, best, steps or took.")
+    ] = "age",
+    tag: Annotated[
+        list[str] | None, typer.Option("--tag", help="Only runs with this tag (runtime.tags); repeatable.")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON document, for scripts.")] = False,
     root: Root = "runs",
 ) -> None:
-    """List the runs, newest first."""
-    from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
+    """List runs and sweeps, newest first."""
+    from rayfish.cli import run_entries
 
-    from rayfish.run.directory import list_runs
+    found = run_entries.entries(root, name, tuple(tag or ()), sort)
+    shown = found[:limit] if limit > 0 else found
+    if as_json:
+        typer.echo(run_entries.as_json(shown))
+        return
+    from rich.markup import escape
+
+    from rayfish.terminal import Console
 
     console = Console(highlight=False)
-    runs = list_runs(root)
-    wanted = [run for run in runs if name.lower() in run.title.lower()]
-    swept = _print_sweeps(console, root, name)
-    if not wanted and swept:
+    if not found:
+        wanted = [f"{name!r} in its name"] * bool(name) + [f"the tag {word!r}" for word in tag or ()]
+        what = f"no run under {root}/ has {' and '.join(wanted)}" if wanted else f"no runs under {root}/ yet"
+        if not wanted or not run_entries.entries(root):
+            what = f"no runs under {root}/ yet"
+        console.print(f"{escape(what)}. Train one: [bold]rayfish train cartpole[/]")
         return
-    if not wanted:
-        what = f"no run under {root}/ has {name!r} in its name" if runs else f"no runs under {root}/ yet"
-        console.print(f"{what}. Train one: [bold]rayfish train cartpole[/]")
-        return
-    shown = wanted[:limit] if limit > 0 else wanted
-    table = Table(box=None, header_style="dim", pad_edge=False, padding=(0, 2, 0, 0))
-    for title in ("id", "name", "algo", "env", "status"):
-        # On a narrow terminal the two long columns give way, not the figures.
-        table.add_column(title, no_wrap=title not in ("name", "env"))
-    for title in ("steps", "best", "took", "age"):
-        table.add_column(title, justify="right", no_wrap=True)
-    for run in shown:
-        data = run.data
-        table.add_row(
-            Text(str(data.get("id")), style="bold"),
-            Text(str(data.get("name")), no_wrap=True, overflow="ellipsis"),
-            str(data.get("algo")),
-            Text(str(data.get("env")), no_wrap=True, overflow="ellipsis"),
-            _status(run),
-            _steps(run),
-            _best(run),
-            _took(run),
-            _age(run),
-        )
-    console.print(table)
-    if len(shown) < len(wanted):
-        console.print(f"[dim]and {len(wanted) - len(shown)} older: --limit 0 shows all[/]")
+    run_entries.show(console, shown)
+    if len(shown) < len(found):
+        more = "older" if sort == "age" else "more"
+        console.print(f"[dim]and {len(found) - len(shown)} {more}: --limit 0 shows all[/]")
 
 
-def _print_sweeps(console: Console, root: str, name: str) -> bool:
-    """The sweeps, if there are any, above the single runs."""
-    from rich.table import Table
-    from rich.text import Text
+@app.command()
+def rm(
+    runs: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="RUN...", help="Paths, names, ids; sweeps as well.", autocompletion=complete_runs
+        ),
+    ],
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Remove without a question.")] = False,
+    root: Root = "runs",
+) -> None:
+    """Remove runs or sweeps from the disk, after a question."""
+    from rayfish.cli import run_entries
 
-    from rayfish.metrics.text import number
-    from rayfish.sweep.directory import list_sweeps
-    from rayfish.sweep.records import fold, read_events
-
-    sweeps = [
-        s for s in list_sweeps(root) if name.lower() in f"{s.data.get('name')} {s.data.get('title')}".lower()
-    ]
-    if not sweeps:
-        return False
-    table = Table(box=None, header_style="dim", pad_edge=False, padding=(0, 2, 0, 0))
-    for title in ("sweep", "name", "what", "status"):
-        table.add_column(title, no_wrap=title != "what")
-    for title in ("trials", "best"):
-        table.add_column(title, justify="right", no_wrap=True)
-    for sweep in sweeps:
-        data = sweep.data
-        sign = -1.0 if (data.get("search") or {}).get("mode") == "min" else 1.0
-        trials = fold(read_events(sweep.table_file), sign=sign).values()
-        values = [sign * t.value for t in trials if t.value is not None and t.state != "failed"]
-        sign_of, colour = _STATUS.get(str(data.get("status")), ("?", "red"))
-        status = Text(f"{sign_of} {data.get('status')}", style=colour)
-        best = number(sign * max(values)) if values else "-"
-        done = f"{sum(t.finished for t in trials)} of {len(trials)}"
-        table.add_row(str(data.get("id")), str(data.get("name")), str(data.get("title")), status, done, best)
-    console.print(table)
-    console.print()
-    return True
+    removed = run_entries.remove(runs, root, sure=yes)
+    typer.echo("\n".join(removed) or "nothing was removed")
 
 
 @app.command()
 def show(
     run: Annotated[
-        str, typer.Argument(metavar="RUN", help="A path, a name, an id or its beginning, or last.")
+        str,
+        typer.Argument(
+            metavar="RUN",
+            help="A run or sweep: its path, name, id or its beginning, or last.",
+            autocompletion=complete_runs,
+        ),
     ],
     root: Root = "runs",
 ) -> None:
-    """Show one run: how it went, what it was, what lies in its folder."""
-    from rich.console import Console
+    """Show one run: how it went, what it was, what lies in its folder; a sweep, and its best trial."""
+    from rich.text import Text
 
-    from rayfish.metrics.sinks import read_jsonl
-    from rayfish.run.directory import RunDirectory, find_run
+    from rayfish.metrics.sinks import sample_jsonl
+    from rayfish.run.directory import RunDirectory, find_folder
+    from rayfish.terminal import Console
 
-    console = Console(highlight=False)
-    found = RunDirectory.open(find_run(run, root))
-    lines = read_jsonl(found.metrics_file)
+    console = Console(highlight=False, markup=False)  # a run's name may look like markup
+    folder = find_folder(run, root)
+    if not (folder / "run.json").is_file():
+        from rayfish.cli.run_entries import show_sweep
+
+        show_sweep(console, folder)
+        if not (folder / "best" / "run.json").is_file():
+            return
+        folder = folder / "best"
+    found = RunDirectory.open(folder)
+    lines = sample_jsonl(found.metrics_file)
     console.print()
     console.print(_heading(found), soft_wrap=True)
     console.print()
@@ -154,13 +140,48 @@ def show(
     console.print(_folder(found))
     console.print()
     for words, what in _next_steps(found):
-        console.print(f"  [bold]{words}[/]  [dim]{what}[/]", soft_wrap=True)
+        console.print(Text.assemble("  ", (words, "bold"), (f"  {what}", "dim")), soft_wrap=True)
+
+
+@app.command()
+def trust(
+    run: Annotated[
+        str, typer.Argument(metavar="RUN", help="A run, a checkpoint or a sweep: its path, name or id.")
+    ],
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    root: Root = "runs",
+) -> None:
+    """Sign a run with your key: it may run the code in it from now on, as your own runs do."""
+    from rayfish.errors import NotTrusted, RunNotFound
+    from rayfish.run import trust as permission
+    from rayfish.run.directory import find_run
+    from rayfish.sweep.directory import find_sweep
+
+    folder = Path(run)
+    if not any((folder / name).is_file() for name in ("rayfish.json", "run.json", "sweep.json")):
+        try:
+            folder = find_run(run, root)
+        except RunNotFound as missing:
+            try:
+                folder = find_sweep(run, root)
+            except RunNotFound:
+                raise missing from None
+    typer.echo(f"{folder}\nOnce trusted, it may run these whenever it is opened:")
+    for line in permission.contents(folder):
+        typer.echo(f"  {line}")
+    if not yes and not permission.answered("Do you trust whoever made it? [y/N] "):
+        raise NotTrusted(f"{folder} was not signed", f"rayfish runs trust {folder} --yes signs it unasked")
+    for left_out in permission.sign(folder):
+        typer.echo(f"left out: {left_out}", err=True)
+    typer.echo("signed")
 
 
 def _heading(run: RunDirectory) -> Text:
     from rich.text import Text
 
-    line = Text.assemble((run.title, "bold"), "   ", _status(run))
+    from rayfish.cli.run_entries import status_text
+
+    line = Text.assemble((run.title, "bold"), "   ", status_text(run.status))
     reason = run.data.get("reason")
     if reason:
         line.append(f"  {reason}", style="dim")
@@ -175,7 +196,7 @@ def _curve(console: Any, lines: list[dict[str, float]]) -> None:
 
     values = [line[names.RETURN_MEAN] for line in lines if names.RETURN_MEAN in line]
     if not values:
-        console.print("[dim]no episode has ended yet[/]\n")
+        console.print(Text("no episode has ended yet\n", style="dim"))
         return
     width = min(console.width, 100) - 14
     rows = spark.area(values, width, len(CURVE))
@@ -187,7 +208,9 @@ def _curve(console: Any, lines: list[dict[str, float]]) -> None:
 
 
 def _facts(run: RunDirectory, lines: list[dict[str, float]]) -> Any:
+    from rayfish.cli.run_entries import age_of
     from rayfish.metrics import names, text
+    from rayfish.metrics.sinks import last_with
     from rayfish.metrics.timing import bottleneck
 
     last = lines[-1] if lines else {}
@@ -204,9 +227,8 @@ def _facts(run: RunDirectory, lines: list[dict[str, float]]) -> Any:
         table.add_row(
             "return", f"{_number(last[names.RETURN_MEAN])}  last 100 episodes, {' to '.join(window)}"
         )
-    evaluated = [line for line in lines if names.EVAL_RETURN_MEAN in line]
-    if evaluated:
-        e = evaluated[-1]
+    e = last_with(run.metrics_file, names.EVAL_RETURN_MEAN)
+    if e:
         low, high = _number(e[names.EVAL_CI_LOW]), _number(e[names.EVAL_CI_HIGH])
         when = f"iteration {text.count(e[names.ITERATION])}"
         table.add_row("evaluation", f"{_number(e[names.EVAL_RETURN_MEAN])}  95 % in {low} to {high}, {when}")
@@ -224,7 +246,8 @@ def _facts(run: RunDirectory, lines: list[dict[str, float]]) -> Any:
     runner = data.get("runner")
     if runner:
         table.add_row("runner", f"{runner.get('used')}  ({runner.get('why')})")
-    table.add_row("begun", f"{_local(data.get('times', {}).get('created'))}  ({_age(run)} ago)")
+    created = (data.get("times") or {}).get("created")
+    table.add_row("begun", f"{_local(created)}  ({age_of(created)} ago)")
     return table
 
 
@@ -232,15 +255,22 @@ def _config(run: RunDirectory) -> Any:
     from rich.text import Text
 
     from rayfish.experiment import Experiment
+    from rayfish.metrics import text
 
-    experiment = Experiment.load(run.config_file)
+    experiment = Experiment.load(run.config_file, resolve=False)
     table = _table()
+    if run.data.get("tags"):
+        table.add_row("tags", "  ".join(map(str, run.data["tags"])))
     if run.overrides:
         table.add_row("overrides", Text("  ".join(run.overrides), style="bold"))
+    for resume in run.data.get("resumes") or []:
+        changes = [f"{key}: {old} → {new}" for key, (old, new) in resume["changed"].items()]
+        if changes:
+            table.add_row(f"after iteration {text.count(resume['iteration'])}", Text("\n".join(changes)))
     for key in _HIGHLIGHTS:
         value = experiment.get(key)
         if value is not None:
-            table.add_row(key.rpartition(".")[2], str(value))
+            table.add_row(key.rpartition(".")[2], Text(str(value)))
     return table
 
 
@@ -282,29 +312,6 @@ def _table() -> Any:
     return table
 
 
-def _status(run: RunDirectory) -> Text:
-    from rich.text import Text
-
-    mark, style = _STATUS.get(run.status, ("?", ""))
-    return Text(f"{mark} {run.status}", style=style)
-
-
-def _steps(run: RunDirectory) -> str:
-    from rayfish.metrics import names, text
-
-    return text.count((run.data.get("counters") or {}).get(names.ENV_STEPS, 0))
-
-
-def _took(run: RunDirectory) -> str:
-    from rayfish.metrics import names, text
-
-    return text.duration((run.data.get("counters") or {}).get(names.TIME_TOTAL, 0.0))
-
-
-def _best(run: RunDirectory) -> str:
-    return _number((run.data.get("best") or {}).get("value"))
-
-
 def _number(value: float | None) -> str:
     from rayfish.metrics import text
 
@@ -315,14 +322,3 @@ def _local(stamp: str | None) -> str:
     from datetime import datetime
 
     return datetime.fromisoformat(stamp).astimezone().strftime("%Y-%m-%d %H:%M:%S") if stamp else "-"
-
-
-def _age(run: RunDirectory) -> str:
-    from datetime import UTC, datetime
-
-    from rayfish.metrics import text
-
-    stamp = (run.data.get("times") or {}).get("created")
-    if not stamp:
-        return "-"
-    return text.age((datetime.now(UTC) - datetime.fromisoformat(stamp)).total_seconds())

@@ -8,12 +8,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from rayfish.cli.complete import complete_runs
 from rayfish.cli.config import (
+    RAY,
     Cfg,
     ConfigDir,
     ConfigName,
     File,
+    Fit,
     Package,
+    RayCpus,
+    RayGpus,
     Resolve,
     Words,
     chosen,
@@ -28,17 +33,19 @@ if TYPE_CHECKING:
     from rayfish.experiment.old.form import OldExperiment
     from rayfish.run.engine import RayOptions
 
-_RAY = "Ray's local server"
 _OLD = "As in old RLlib scripts"
-_STOPPED = 130  # what shells expect of a program that was interrupted
 
-Resume = Annotated[str | None, typer.Option(help="Continue a run: its path, name, id, or [bold]last[/bold].")]
+Resume = Annotated[
+    str | None,
+    typer.Option(
+        help="Continue a run: its path, name, id, or [bold]last[/bold].", autocompletion=complete_runs
+    ),
+]
+Trust = Annotated[
+    bool, typer.Option("--trust", help="Go on with what another user made, which runs the code in it.")
+]
 Multirun = Annotated[bool, typer.Option("-m", "--multirun", help="One run per comma-separated value.")]
 Seeds = Annotated[int | None, typer.Option(min=1, help="Repeat every run with this many seeds.")]
-Fit = Annotated[
-    bool,
-    typer.Option("--fit", help="Shrink runners and GPUs to what this machine has (on for old RLlib files)."),
-]
 Closest = Annotated[
     bool,
     typer.Option(
@@ -49,15 +56,13 @@ Closest = Annotated[
 ]
 Plain = Annotated[bool, typer.Option("--plain", help="Plain lines in place of the live display.")]
 On = Annotated[str | None, typer.Option("--on", help="Address of a running Ray cluster.")]
-RayCpus = Annotated[int | None, typer.Option(help="CPUs Ray may use.", rich_help_panel=_RAY)]
-RayGpus = Annotated[int | None, typer.Option(help="GPUs Ray may use.", rich_help_panel=_RAY)]
 RayMemory = Annotated[
-    int | None, typer.Option(help="Bytes of shared memory for Ray's objects.", rich_help_panel=_RAY)
+    int | None, typer.Option(help="Bytes of shared memory for Ray's objects.", rich_help_panel=RAY)
 ]
-TempDir = Annotated[str | None, typer.Option(help="Folder for Ray's session files.", rich_help_panel=_RAY)]
+TempDir = Annotated[str | None, typer.Option(help="Folder for Ray's session files.", rich_help_panel=RAY)]
 Dashboard = Annotated[
     bool,
-    typer.Option("--dashboard", help="Ray's dashboard in the browser, too.", rich_help_panel=_RAY),
+    typer.Option("--dashboard", help="Ray's dashboard in the browser, too.", rich_help_panel=RAY),
 ]
 LocalDir = Annotated[
     str | None, typer.Option(help="Where runs are written (runtime.local_dir).", rich_help_panel=_OLD)
@@ -70,6 +75,7 @@ Restore = Annotated[
     str | None,
     typer.Option(
         metavar="RUN|CHECKPOINT",
+        autocompletion=complete_runs,
         help="A new run that goes on from a checkpoint's whole state (--resume goes on in its own run).",
         rich_help_panel=_OLD,
     ),
@@ -84,6 +90,7 @@ def train(
     words: Words = None,
     file: File = None,
     resume: Resume = None,
+    trust: Trust = False,
     config_name: ConfigName = "config",
     config_dir: ConfigDir = None,
     multirun: Multirun = False,
@@ -108,7 +115,7 @@ def train(
 ) -> None:
     """Train an experiment until it reaches its goal.
 
-    [bold]rayfish train cartpole training.lr=3e-4[/bold]
+    [bold]rayfish train cartpole training.lr=3e-4[/bold], or [bold]rayfish train PPO my_env.py:MyEnv[/bold]
 
     Settings are documented by [bold]rayfish config keys[/bold]; what an experiment resolves to,
     and where each value comes from, by [bold]rayfish config show[/bold].
@@ -120,14 +127,16 @@ def train(
     from rayfish.experiment.overrides import split_words
     from rayfish.run.engine import RayOptions
 
-    name, overrides = split_words(words or [])
+    name, overrides = split_words(words or [], config_dir)
     name = chosen(file, name)
     overrides = _from_flags(local_dir, checkpoint_freq, checkpoint_at_end, local_mode) + overrides
-    overrides = (context.obj.overrides(name) if name and context.obj else []) + overrides
+    if context.obj:
+        overrides = (context.obj.overrides(name) if name else context.obj.settings()) + overrides
     _require_one_beginning(resume, restore, seeds, context.obj)
     old = _old_line(context.obj, name, resume)
     options = RayOptions(address, ray_num_cpus, ray_num_gpus, ray_object_store_memory, temp_dir, dashboard)
-    common = {"fit": fit, "plain": plain or None, "command": shlex.join(["rayfish", *sys.argv[1:]])}
+    command = shlex.join(["rayfish", *sys.argv[1:]])
+    common: dict[str, Any] = {"fit": fit, "plain": plain or None, "command": command, "trust": trust}
     if resume is not None:
         beside = {"--multirun": multirun, "--seeds": seeds, "--cfg": cfg}
         _require_alone(resume, [name or "", *(flag for flag, given in beside.items() if given)])
@@ -240,11 +249,12 @@ def _from_flags(
 def run_one(*arguments: Any, **options: Any) -> None:
     """One run; the exit code says where it was stopped."""
     from rayfish.run.directory import STOPPED, RunDirectory
+    from rayfish.run.signals import exit_code
     from rayfish.run.train import train as run
 
     folder = run(*arguments, **options)
     if RunDirectory.open(folder).status == STOPPED:
-        raise typer.Exit(_STOPPED)
+        raise typer.Exit(exit_code())
 
 
 def _run_several(
@@ -254,6 +264,10 @@ def _run_several(
     refused: dict[str, ConfigError],
 ) -> None:
     from rayfish.run.several import several
+    from rayfish.run.signals import exit_code, was_asked_to_end
 
-    if several(runs, options, common, refused) or refused:
+    missing = several(runs, options, common, refused)
+    if was_asked_to_end():
+        raise typer.Exit(exit_code())
+    if missing or refused:
         raise typer.Exit(1)

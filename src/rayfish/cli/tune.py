@@ -10,6 +10,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperCommand
 
+from rayfish.cli.complete import complete_sweeps
 from rayfish.cli.config import (
     Cfg,
     ConfigDir,
@@ -32,6 +33,7 @@ from rayfish.cli.train import (
     RayGpus,
     RayMemory,
     TempDir,
+    Trust,
     run_one,
 )
 from rayfish.errors import RayfishError
@@ -41,7 +43,10 @@ _JOBS = "A list of jobs, each with its resources"
 _SUB_JOBS = ("--sub-jobs", "--sub_jobs")
 
 Resume = Annotated[
-    str | None, typer.Option(help="Go on with a sweep: its path, name, id, or [bold]last[/bold].")
+    str | None,
+    typer.Option(
+        help="Go on with a sweep: its path, name, id, or [bold]last[/bold].", autocompletion=complete_sweeps
+    ),
 ]
 Function = Annotated[
     str | None,
@@ -79,6 +84,11 @@ RamEach = Annotated[
 ]
 
 
+NumSamples = Annotated[
+    int | None, typer.Option("--num-samples", help="Points to try: search.num_samples.", min=1)
+]
+
+
 class TuneCommand(TyperCommand):
     """`rayfish tune`, whose --sub-jobs takes the rest of the line, as Isaac Lab's wrap_resources does."""
 
@@ -106,10 +116,12 @@ def tune(
     words: Words = None,
     file: File = None,
     resume: Resume = None,
+    trust: Trust = False,
     config_name: ConfigName = "config",
     config_dir: ConfigDir = None,
     function: Function = None,
     program: Program = None,
+    num_samples: NumSamples = None,
     plain: Plain = False,
     address: On = None,
     ray_num_cpus: RayCpus = None,
@@ -160,13 +172,15 @@ def tune(
         return
     if local_dir:
         given.append(word("runtime.local_dir", local_dir))
+    if num_samples is not None:
+        given.append(word("search.num_samples", num_samples))
     common: dict[str, Any] = {"options": options, "plain": plain or None}
     if resume is not None:
-        _leave(start.resumed(resume, given, **common))
+        _leave(start.resumed(resume, given, trust=trust, **common))
     elif function is not None or program is not None:
         _leave(start.other(given, function=function, program=program, **common))
     else:
-        name, overrides = split_words(start.joined(given))
+        name, overrides = split_words(start.joined(given), config_dir)
         where: dict[str, Any] = {"config_name": config_name, "config_dir": config_dir, "closest": closest}
         if wants_cfg(cfg, package, resolve):
             print_cfg(chosen(file, name), from_words(overrides)[0], cfg, package, resolve, **where)

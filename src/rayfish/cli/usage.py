@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+import shlex
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import typer
@@ -12,6 +13,66 @@ from rayfish.errors import RayfishError, did_you_mean
 
 # Typer brings a parser of its own or uses Click, by version; its exceptions lead to the right class.
 ClickException: type[Any] = next(c for c in typer.BadParameter.__mro__ if c.__name__ == "ClickException")
+
+_OTHER_VERBS = {
+    **dict.fromkeys(("run", "learn", "fit", "start"), ("train",)),
+    **dict.fromkeys(("eval", "test", "score", "benchmark"), ("evaluate",)),
+    **dict.fromkeys(("enjoy", "play", "render", "watch", "video"), ("view",)),
+    **dict.fromkeys(("sweep", "search", "optimize", "optimise", "hpo", "hyperopt"), ("tune",)),
+    **dict.fromkeys(("record", "collect", "sample"), ("rollout",)),
+    **dict.fromkeys(("resume", "continue", "restore"), ("train --resume",)),
+    **dict.fromkeys(("ls", "list"), ("runs list", "config list", "env list")),
+    **dict.fromkeys(("envs", "environments"), ("env list",)),
+    **dict.fromkeys(("presets", "experiments", "configs"), ("config list",)),
+    **dict.fromkeys(("show", "info", "describe"), ("runs show", "config show")),
+    **dict.fromkeys(("check", "validate", "lint"), ("config check", "env check")),
+    **dict.fromkeys(("keys", "settings", "options"), ("config keys",)),
+    **dict.fromkeys(("logs", "log", "status"), ("runs list", "runs show")),
+    "migrate": ("config migrate",),
+    "version": ("--version",),
+    "help": ("--help",),
+    "tensorboard": ("runs show",),
+}
+"""Verbs of other tools -> those that do that here."""
+
+_OF_RUNS = ("evaluate", "view", "rollout", "train --resume", "runs show")
+
+_OTHER_SETTINGS = {
+    "learning_rate": "training.lr",
+    "batch_size": "training.train_batch_size_per_learner",
+    **dict.fromkeys(
+        ("timesteps", "total_timesteps", "n_timesteps", "steps", "num_steps"),
+        "stop_conditions.timesteps_total",
+    ),
+    **dict.fromkeys(("iterations", "num_iterations", "iters"), "stop_conditions.training_iteration"),
+    **dict.fromkeys(("reward", "stop_reward", "target_reward"), "stop_conditions.episode_reward_mean"),
+    **dict.fromkeys(("num_workers", "workers", "n_workers"), "rollouts.num_env_runners"),
+    **dict.fromkeys(("n_envs", "num_envs"), "rollouts.num_envs_per_env_runner"),
+    **dict.fromkeys(("num_gpus", "gpus", "gpu"), "learners.num_gpus_per_learner"),
+    **dict.fromkeys(("out", "output", "output_dir", "log_dir", "logdir", "save_dir"), "runtime.local_dir"),
+    **dict.fromkeys(("name", "exp_name", "run_name"), "runtime.name"),
+    "env_config": "environment.env_config.KEY",
+}
+"""Options of other tools -> the setting that does that here."""
+
+_ARGUMENTS = {
+    **dict.fromkeys(("rayfish evaluate", "rayfish view", "rayfish rollout", "rayfish runs show"), "last"),
+    "rayfish env check": "my_env.py:MyEnv",
+    "rayfish config migrate": "old.yaml",
+}
+_VALUES = {
+    **dict.fromkeys(("--resume", "--restore"), "last"),
+    **dict.fromkeys(("-f", "--file"), "my_experiment.yaml"),
+    **dict.fromkeys(("--config-dir", "-cd"), "conf"),
+    **dict.fromkeys(("--config-name", "-cn"), "ppo"),
+    **dict.fromkeys(("--seeds", "--episodes"), "5"),
+    "--program": "'python train.py {lr}'",
+    "--function": "train.py:objective",
+    "--on": "127.0.0.1:6379",
+    "--env": "CartPole-v1",
+    "--out": "FILE",
+}
+"""Examples of what verbs and options take."""
 
 
 def as_error(error: Any, words: Sequence[str]) -> RayfishError:
@@ -26,17 +87,19 @@ def as_error(error: Any, words: Sequence[str]) -> RayfishError:
     kind = type(error).__name__
     unknown = re.match("No such command '(.*?)'", text)
     if unknown:
-        known = sorted(getattr(getattr(context, "command", None), "commands", ()))
-        close = did_you_mean(unknown.group(1), known)
-        hint = f"did you mean {' or '.join(close)}?" if close else f"there are: {', '.join(known)};"
-        return RayfishError(f"there is no verb {unknown.group(1)!r}", f"{hint} {page} explains them")
+        commands = getattr(getattr(context, "command", None), "commands", {})
+        return _unknown_verb(unknown.group(1), commands, page, words)
     if kind == "NoSuchOption":
         close = list(getattr(error, "possibilities", None) or ())
-        hint = f"did you mean {' or '.join(close)}? " if close else ""
-        return RayfishError(f"there is no option {error.option_name}", f"{hint}{page} lists all")
+        setting = _as_setting(error.option_name, words)
+        hint = f"settings have no dashes: {setting}; " if setting else ""
+        hint += f"did you mean {' or '.join(close)}? " if close and not setting else ""
+        return RayfishError(f"there is no option {error.option_name}", f"{hint}{page} lists all options")
     if kind == "MissingParameter":
         what = text.replace("Missing argument", "the argument").replace("Missing option", "the option")
-        return RayfishError(f"{what} is missing", f"{page} explains it")
+        path = context.command_path if context is not None else verb
+        example = f"for example `{path} {_ARGUMENTS[path]}`; " if path in _ARGUMENTS else ""
+        return RayfishError(f"{what} is missing", f"{example}{page} explains it")
     refused = re.fullmatch(r"Invalid value for '?([^':]+?)'?: (.*)", text, re.DOTALL)
     if refused:
         option = refused.group(1).rpartition(" / ")[2].strip("' ")
@@ -46,8 +109,61 @@ def as_error(error: Any, words: Sequence[str]) -> RayfishError:
         return RayfishError(what, f"{page} says what it takes")
     bare = re.fullmatch(r"Option '([^']+)' requires an argument", text)
     if bare:
-        return RayfishError(f"{bare.group(1)} needs a value", f"{page} says which")
+        option = bare.group(1)
+        example = f"for example {option} {_VALUES[option]}; " if option in _VALUES else ""
+        return RayfishError(f"{option} needs a value", f"{example}{page} says which")
+    extra = re.fullmatch(r"Got unexpected extra arguments? ?\(?s?\)? ?\((.*)\)", text)
+    if extra:
+        return RayfishError(f"{extra.group(1)!r} is one word too many", f"{page} says what it takes")
     return RayfishError(_lower(text), f"{page} explains it")
+
+
+def _unknown_verb(word: str, commands: Mapping[str, Any], page: str, words: Sequence[str]) -> RayfishError:
+    """A verb that there is not: the one that does what other tools' verb does, or the nearest."""
+    known = sorted(name for name, command in commands.items() if not getattr(command, "hidden", False))
+    at_top = "train" in commands
+    rest = shlex.join(words[words.index(word) + 1 :]) if word in words else ""
+    if at_top and word.lower() in _OTHER_VERBS:
+        verbs = _OTHER_VERBS[word.lower()]
+        meant = [
+            f"`rayfish {verb} {rest or ('last' if verb in _OF_RUNS else '')}".rstrip() + "`" for verb in verbs
+        ]
+        return RayfishError(f"there is no verb {word!r}", f"{' or '.join(meant)}; {page} explains all verbs")
+    close = did_you_mean(word, known)
+    if at_top and not close and _names_experiment(word):
+        line = shlex.join(["rayfish", "train", *words])
+        return RayfishError(
+            f"{word!r} is no verb, but can be trained", f"`{line}`; {page} explains all verbs"
+        )
+    hint = f"did you mean {' or '.join(close)}?" if close else f"there are: {', '.join(known)};"
+    return RayfishError(f"there is no verb {word!r}", f"{hint} {page} explains them")
+
+
+def _names_experiment(word: str) -> bool:
+    from rayfish.experiment.bare_words import settings_of
+
+    try:
+        settings_of([word])
+    except RayfishError:
+        return False
+    return True
+
+
+def _as_setting(option: str, words: Sequence[str]) -> str:
+    """An option that is the name of a setting, as `key=value`; "" where it is none."""
+    if not words or words[0] not in ("train", "tune", "config"):
+        return ""
+    from rayfish.algorithm import reference
+
+    name = option.lstrip("-").replace("-", "_")
+    key = _OTHER_SETTINGS.get(name, name)
+    sections = reference.section_names()
+    known = [f"{section}.{row.key}" for section in sections for row in reference.all_rows(section)]
+    found = [full for full in known if full == key] or [full for full in known if full.endswith(f".{key}")]
+    if not found and ("." not in key or key.partition(".")[0] not in sections):
+        return ""
+    value = _given(words, option)
+    return f"{(found or [key])[0]}={value if value and not value.startswith('-') else 'VALUE'}"
 
 
 def _given(words: Sequence[str], option: str) -> str:

@@ -10,7 +10,7 @@ import typer
 
 from rayfish.cli.config import Cfg, ConfigDir, ConfigName, Package, Resolve, print_cfg, wants_cfg
 from rayfish.cli.config import Words as Composed
-from rayfish.cli.evaluate import Env, Explore, Target
+from rayfish.cli.evaluate import Env, Explore, Target, Trust
 from rayfish.errors import RayfishError
 
 if TYPE_CHECKING:
@@ -21,12 +21,15 @@ Words = Annotated[
     typer.Argument(metavar="[KEY=VALUE]...", help="Settings changed for the view, env_config say."),
 ]
 Episodes = Annotated[int, typer.Option(min=1, help="Episodes to show, one after the other.")]
-Seed = Annotated[int, typer.Option(help="Another episode: number i is reset with seed + i.")]
+Seed = Annotated[int, typer.Option(min=0, help="Another episode: number i is reset with seed + i.")]
 Out = Annotated[
     str | None,
     typer.Option(metavar="FILE.gif", help="File to write, in place of view.gif in the run's folder."),
 ]
-Fps = Annotated[float, typer.Option(help="Pictures per second, up to 50.")]
+Fps = Annotated[
+    float | None,
+    typer.Option(help="Pictures per second, up to 50; else the environment's render_fps, or 12."),
+]
 
 
 def view(
@@ -35,9 +38,10 @@ def view(
     episodes: Episodes = 1,
     seed: Seed = 0,
     out: Out = None,
-    fps: Fps = 12,
+    fps: Fps = None,
     explore: Explore = False,
     env: Env = None,
+    trust: Trust = False,
 ) -> None:
     """Draw an episode of a trained policy: writes a GIF, view.gif in the run's folder.
 
@@ -46,15 +50,17 @@ def view(
     It is the same evaluation episode every time, the first that [bold]rayfish evaluate[/bold] plays, unless
     --seed asks for another. No window is opened; any environment that renders rgb_array can be drawn.
     """
-    from rich.console import Console
-
+    from rayfish.run.playing import agree
     from rayfish.run.view import view as draw
+    from rayfish.terminal import Console
 
     overrides = [*(words or []), *([f"environment.env={env}"] if env else [])]
+    agree(target, overrides, verb="view", trust=trust)
     console = Console(stderr=True)
+    options: dict[str, Any] = {"episodes": episodes, "seed": seed, "explore": explore}
     with console.status("drawing") if console.is_terminal else nullcontext():
-        found = draw(target, *overrides, episodes=episodes, seed=seed, explore=explore, out=out, fps=fps)
-    _show(found, fps)
+        found = draw(target, *overrides, out=out, fps=fps, trust=trust, **options)
+    _show(found)
 
 
 def view_mode(
@@ -64,8 +70,9 @@ def view_mode(
     episodes: Episodes = 1,
     seed: Seed = 0,
     out: Out = None,
-    fps: Fps = 12,
+    fps: Fps = None,
     explore: Explore = False,
+    trust: Trust = False,
     cfg: Cfg = None,
     package: Package = None,
     resolve: Resolve = False,
@@ -74,7 +81,7 @@ def view_mode(
     from rayfish.experiment import Experiment
     from rayfish.experiment.overrides import split_words
 
-    name, overrides = split_words(words or [])
+    name, overrides = split_words(words or [], config_dir)
     where: dict[str, Any] = {"config_name": config_name, "config_dir": config_dir}
     if wants_cfg(cfg, package, resolve):
         print_cfg(name, overrides, cfg, package, resolve, **where)
@@ -86,30 +93,32 @@ def view_mode(
             "rayfish cli.mode=view algo.checkpoint_path=RUN_OR_CHECKPOINT, or rayfish view last",
         )
     changes = [word for word in overrides if word.lstrip("+").startswith(("environment.", "evaluation."))]
-    view(str(target), changes, episodes=episodes, seed=seed, out=out, fps=fps, explore=explore)
+    view(str(target), changes, episodes=episodes, seed=seed, out=out, fps=fps, explore=explore, trust=trust)
 
 
-def _show(found: View, fps: float) -> None:
-    from rich.console import Console
+def _show(found: View) -> None:
+    from rich.markup import escape
 
     from rayfish.metrics.text import counted, number, size
+    from rayfish.terminal import Console
 
     out = Console(highlight=False)
     lines = zip(found.returns, found.lengths, found.figures, strict=True)
     for index, (total, length, figures) in enumerate(lines):
         out.print(
-            f"[bold]{number(total)}[/bold] return, {counted(length, 'step')}, {found.env}, "
+            f"[bold]{number(total)}[/bold] return, {counted(length, 'step')}, {escape(str(found.env))}, "
             f"seed {found.seed + index}"
         )
         if figures:
             width = max(map(len, figures))
             for name, value in figures.items():
-                out.print(f"  [dim]{name:<{width}}[/dim]  {number(value)}")
+                out.print(f"  [dim]{escape(f'{name:<{width}}')}[/dim]  {number(value)}")
     kept = max(found.every)
     every = "" if kept == 1 else f", one at every {kept} steps"
-    shown = f"{counted(found.frames, 'picture')}{every}, {found.frames / fps:.0f} s, "
+    lasting = f"{found.frames / found.fps:.0f} s at {found.fps:g} per second"
+    shown = f"{counted(found.frames, 'picture')}{every}, {lasting}, "
     out.print(
-        f"[dim]checkpoint[/dim] {found.checkpoint}\n"
-        f"[dim]written to[/dim] {found.file} ({shown}{size(Path(found.file).stat().st_size)})",
+        f"[dim]checkpoint[/dim] {escape(str(found.checkpoint))}\n"
+        f"[dim]written to[/dim] {escape(str(found.file))} ({shown}{size(Path(found.file).stat().st_size)})",
         soft_wrap=True,
     )

@@ -33,7 +33,7 @@ from rayfish.envs.limits import limit_steps
 from rayfish.envs.resolve import notice as on_name
 from rayfish.envs.resolve import resolve
 from rayfish.envs.rewards import ClipFault
-from rayfish.envs.spec import EnvConfig, EnvSpec, env_config_of, from_experiment
+from rayfish.envs.spec import EnvConfig, EnvSpec, ImportsFault, env_config_of, from_experiment
 from rayfish.envs.state import find_way, why_not_pickled
 from rayfish.envs.tasks import TaskFault, require_tasks
 from rayfish.errors import EnvironmentFault, Problem, RayfishError
@@ -258,6 +258,7 @@ _KEYS: dict[type[RayfishError], str] = {
     AtariFault: "environment.atari",
     LastFault: "environment.observe_last_action",
     TaskFault: "environment.env_task_fn",
+    ImportsFault: "environment.imports",
 }
 """Faults of a setting -> its key; the others are of the environment itself."""
 

@@ -309,7 +309,7 @@ def _live(  # noqa: PLR0917
     level: int,
 ) -> None:
     """The life of one process: an environment is made, then Gymnasium's own loop."""
-    for number in (signal.SIGINT, signal.SIGTERM):
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, _go_on)
     threading.Thread(target=_end_with_parent, name="rayfish-parent", daemon=True).start()
     _speak(voice, level)

@@ -13,11 +13,15 @@ import cloudpickle
 
 from rayfish.envs.atari import Atari, atari_of
 from rayfish.envs.rewards import Clip, clip_of
-from rayfish.errors import EnvironmentFault
+from rayfish.errors import CodeError, EnvironmentFault
 from rayfish.experiment import imports as user_code
 
 if TYPE_CHECKING:
     from rayfish.experiment.experiment import Experiment
+
+
+class ImportsFault(CodeError):
+    """What `environment.imports` names cannot be imported."""
 
 
 @dataclass(frozen=True)
@@ -51,10 +55,11 @@ class EnvSpec:
         """Make the user's code importable in this process, and load `imports`."""
         user_code.use_paths(self.paths)
         for entry in self.imports:
-            if user_code.is_file_path(entry):
-                user_code.load_file(entry, self.paths)
-            else:
-                user_code.load_module(entry, self.paths)
+            load = user_code.load_file if user_code.is_file_path(entry) else user_code.load_module
+            try:
+                load(entry, self.paths)
+            except CodeError as error:
+                raise ImportsFault(error.what, error.hint) from error
 
     def __getstate__(self) -> dict[str, Any]:
         """The object travels as its own pickle, to be opened only once its module can be found."""

@@ -16,6 +16,7 @@ from typing import Any
 
 from rayfish.errors import ConfigError, Problem, did_you_mean
 from rayfish.experiment import hydra_section, legacy, tree
+from rayfish.experiment.bare_words import is_bare, known_algorithm, settings_of
 from rayfish.experiment.experiment import Experiment
 from rayfish.experiment.files import (
     CONF,
@@ -33,9 +34,10 @@ from rayfish.experiment.old import load as old_files
 from rayfish.experiment.old import simharness
 from rayfish.experiment.old.form import OldExperiment
 from rayfish.experiment.old.translate import Translation, translate
-from rayfish.experiment.overrides import apply, expand, group_choices, parse, split_words
-from rayfish.experiment.sections import ALGORITHMS, SECTIONS
+from rayfish.experiment.overrides import COMMAND_LINE, apply, expand, group_choices, parse, split_words
+from rayfish.experiment.sections import SECTIONS
 from rayfish.experiment.words import Override, as_words
+from rayfish.experiment.yaml_reader import MOST_VALUES
 
 __all__ = ["DEFAULT_EXPERIMENT", "changed", "compose", "expand", "parse", "presets", "split_words"]
 
@@ -50,6 +52,12 @@ _MANY_ENVS = ("PPO", "APPO", "IMPALA")
 LEFT_OPEN = " (auto)"
 """Ends the origin of a number that somebody wrote as `auto`."""
 
+DEFAULT_STEPS = 100_000
+"""stop_conditions.timesteps_total where an environment is named and no experiment says when to stop."""
+
+_ENVS_KEY = "rollouts.num_envs_per_env_runner"
+_STEPS_KEY = "stop_conditions.timesteps_total"
+_MAIN_CONFIG = f"{SHIPPED}config.yaml"
 _SMALL = 1000  # bytes; a larger file is not read to see whether it is empty
 
 
@@ -63,16 +71,22 @@ def compose(
     closest: bool = False,
 ) -> Experiment:
     """The experiment that a preset and overrides describe; see `Experiment.compose`."""
-    overrides = as_words(overrides)
     user = _config_folder(config_dir)
+    overrides = as_words(overrides)
+    if not isinstance(name, OldExperiment):
+        name, overrides = named(name, overrides, user)
     file, translation = _source(name, user, closest)
     composed = _composed(name, overrides, config_name, (user, file, translation), env)
     notes: list[str] = old_files.notes(translation) if translation is not None else []
     hydra_section.insert(composed.values, config_name, overrides, composed.choices)
     fit = translation is not None or simharness.is_harness(tree.get(composed.values, "environment.env"))
     config = _finish(composed, notes)
+    if name is None:
+        notes += _end_by_default(config, composed.origins, env)
+        notes += _default_note(composed, overrides)
     paths = _code_paths(user, file)
-    return Experiment(config, composed.origins, tuple(overrides), paths, env, tuple(notes), fit)
+    variables = _variables(composed, config)
+    return Experiment(config, composed.origins, tuple(overrides), paths, env, tuple(notes), fit, variables)
 
 
 def as_written(
@@ -87,12 +101,54 @@ def as_written(
     interpolations left as they are; and Hydra's own section.
     """
     user = _config_folder(config_dir)
+    if not isinstance(name, OldExperiment):
+        name, overrides = named(name, overrides, user)
     file, translation = _source(name, user, closest)
     composed = _composed(name, overrides, config_name, (user, file, translation), None)
     tree.expand(composed.values, composed.origins)
     with_hydra = copy.deepcopy(composed.values)
     hydra_section.insert(with_hydra, config_name, overrides, composed.choices)
     return {key: value for key, value in composed.values.items() if key != "hydra"}, with_hydra
+
+
+def named(
+    name: str | None, overrides: Sequence[str], config_dir: str | Path | None = None
+) -> tuple[str | None, list[str]]:
+    """The experiment and the settings that `name` and the bare words among the overrides stand for."""
+    bare = [*([name] if name is not None else []), *filter(is_bare, overrides)]
+    found, short = settings_of(bare, _config_folder(config_dir))
+    return found, [*short, *(word for word in overrides if not is_bare(word))]
+
+
+def with_algorithm(experiment: Experiment, name: str, origin: str) -> Experiment:
+    """A copy that is trained by another algorithm, with what is filled in for that one."""
+    where = experiment.origin(_ENVS_KEY)
+    if where.startswith(SHIPPED) or where.endswith(LEFT_OPEN):
+        experiment = experiment.with_values({_ENVS_KEY: _num_envs(name)}, where)
+    return experiment.with_values({"algo.name": name}, origin)
+
+
+def _end_by_default(config: dict[str, Any], origins: dict[str, str], env: Any) -> list[str]:
+    """An environment that is named without an experiment is trained for a while; the line that says so."""
+    where = [origin for key, origin in origins.items() if key.startswith("stop_conditions.")]
+    given = any(not origin.startswith(_MAIN_CONFIG) for origin in where)
+    if given or (env is None and origins.get("environment.env") != COMMAND_LINE):
+        return []
+    tree.put(config, _STEPS_KEY, DEFAULT_STEPS)
+    origins[_STEPS_KEY] = "default for an environment without an experiment"
+    return [
+        f"no stop condition is given, so the run ends after {DEFAULT_STEPS:,} steps; "
+        f"longer: {_STEPS_KEY}={10 * DEFAULT_STEPS}, also with --resume last"
+    ]
+
+
+def _default_note(composed: Composed, overrides: Sequence[str]) -> list[str]:
+    """The line for a command that names neither an experiment nor an environment."""
+    preset = composed.choices.get("experiment")
+    if not preset or any(word.lstrip("+").startswith("experiment") for word in overrides):
+        return []
+    env = tree.get(composed.values, "environment.env")
+    return [f"nothing names an environment: this is the experiment {preset} ({env}); yours: my_env.py:MyEnv"]
 
 
 def _composed(
@@ -119,7 +175,6 @@ def _composed(
             choices = [*choices, link_preset(file, Path(scratch))]
             folders.folders.insert(0, Path(scratch))
         elif isinstance(name, str):
-            _require_preset(name, folders)
             choices = [*choices, f"experiment={name}"]
         composed = _compose_with_base(config_name, choices, folders)
         if name is None and env is None and not _names_env(composed, choices, values):
@@ -162,7 +217,7 @@ def experiments_in(name: str | None, config_dir: str | Path | None = None) -> li
 def changed(experiment: Experiment, overrides: Override | Sequence[Override]) -> Experiment:
     """An experiment that is resolved already, with more words laid upon it (a resumed run, say)."""
     overrides = as_words(overrides)
-    composed = Composed(copy.deepcopy(experiment.config), dict(experiment.origins))
+    composed = Composed(copy.deepcopy(experiment.written()), dict(experiment.origins))
     choices, values = group_choices(_single(overrides), ConfigFolders([]))
     if choices:
         what = f"{', '.join(choices)} chooses files, and this experiment is composed already"
@@ -172,8 +227,9 @@ def changed(experiment: Experiment, overrides: Override | Sequence[Override]) ->
     apply(composed, values)
     notes: list[str] = []
     config = _finish(composed, notes)
+    made = replace(experiment, config=config, origins=composed.origins, notes=tuple(notes))
     words = (*experiment.overrides, *overrides)
-    return replace(experiment, config=config, origins=composed.origins, overrides=words, notes=tuple(notes))
+    return replace(made, overrides=words, variables=_variables(composed, config))
 
 
 def _single(overrides: Sequence[str]) -> list[Any]:
@@ -282,16 +338,6 @@ def _conf_root(file: Path) -> Path:
     return file.parent.parent if file.parent.name == "experiment" else file.parent
 
 
-def _require_preset(name: str, folders: ConfigFolders) -> None:
-    if folders.find(f"experiment/{name}") is not None:
-        return
-    known = folders.options("experiment")
-    close = did_you_mean(name, known)
-    hint = f"did you mean {' or '.join(close)}? " if close else ""
-    hint += f"presets: {', '.join(known)}; your own: a file ./{name}.yaml, or --config-dir"
-    raise ConfigError([Problem("experiment", f"there is no experiment {name!r}", hint)])
-
-
 def _names_env(composed: Composed, choices: Sequence[str], values: Sequence[Any]) -> bool:
     if any(choice.lstrip("+").startswith(("experiment=", "experiment@")) for choice in choices):
         return True
@@ -304,7 +350,7 @@ def _names_env(composed: Composed, choices: Sequence[str], values: Sequence[Any]
 def _default_experiment(values: Sequence[Any]) -> str:
     """The preset for the algorithm asked for; "" where none is made for it."""
     names = [str(value.value()) for value in values if value.key_or_group == "algo.name"]
-    return _DEFAULT_FOR.get(_known_name(names[-1]) or "", "") if names else DEFAULT_EXPERIMENT
+    return _DEFAULT_FOR.get(known_algorithm(names[-1]) or "", "") if names else DEFAULT_EXPERIMENT
 
 
 def _finish(composed: Composed, notes: list[str]) -> dict[str, Any]:
@@ -313,6 +359,7 @@ def _finish(composed: Composed, notes: list[str]) -> dict[str, Any]:
     tree.expand(raw, origins)
     _spell_out(raw, origins)
     old_keys = legacy.copy_renamed(raw, origins, notes)
+    composed.variables = tree.from_environment(raw)
     config = resolved(raw, origins)
     legacy.remove(config, origins, old_keys)
     hydra_section.take(config, origins, notes)
@@ -322,14 +369,13 @@ def _finish(composed: Composed, notes: list[str]) -> dict[str, Any]:
     if tree.get(config, "cli.mode") == "???":  # the verb says it
         tree.put(config, "cli.mode", "train")
     name = tree.get(config, "algo.name")
-    known = _known_name(name)
+    known = known_algorithm(name)
     if known is not None:
         config["algo"]["name"] = known
-    key = "rollouts.num_envs_per_env_runner"
-    if tree.get(config, key) == "auto":
-        tree.put(config, key, 8 if known in _MANY_ENVS else 1)
-        if not origins.get(key, SHIPPED).startswith(SHIPPED):
-            origins[key] += LEFT_OPEN
+    if tree.get(config, _ENVS_KEY) == "auto":
+        tree.put(config, _ENVS_KEY, _num_envs(known))
+        if not origins.get(_ENVS_KEY, SHIPPED).startswith(SHIPPED):
+            origins[_ENVS_KEY] += LEFT_OPEN
     ordered = {name: config[name] for name in SECTIONS if name in config}
     return {**ordered, **{key: value for key, value in config.items() if key not in ordered}}
 
@@ -342,12 +388,21 @@ def resolved(raw: dict[str, Any], origins: dict[str, str], part: str = "") -> An
     from omegaconf import OmegaConf
     from omegaconf.errors import OmegaConfBaseException
 
+    if tree.size(raw) > MOST_VALUES:
+        what = f"lead to more than {MOST_VALUES:,} values: they refer to each other many times over"
+        raise ConfigError([Problem("interpolations", what, "write some of the values in their place")])
     try:
         config: Any = OmegaConf.create(raw)
         found = OmegaConf.select(config, part) if part else config
         return OmegaConf.to_container(found, resolve=True) if OmegaConf.is_config(found) else found
     except OmegaConfBaseException as error:
         raise ConfigError([_unresolved(error, raw, origins)]) from error
+
+
+def _variables(composed: Composed, config: dict[str, Any]) -> dict[str, tuple[Any, Any]]:
+    """What was written and what it is now, of the values that hold an environment variable."""
+    found = {key: (text, tree.get(config, key, tree.MISSING)) for key, text in composed.variables.items()}
+    return {key: pair for key, pair in found.items() if pair[1] is not tree.MISSING}
 
 
 def _unresolved(error: Any, raw: dict[str, Any], origins: dict[str, str]) -> Problem:
@@ -364,7 +419,10 @@ def _unresolved(error: Any, raw: dict[str, Any], origins: dict[str, str]) -> Pro
         what = f"is {value}, but there is no key {missing.group(1)}"
     elif needed := re.search(r"Missing mandatory value: ([\w.]+)", text):
         what, hint = f"is {value}, and {needed[1]} is not set (???)", f"add {needed[1]}=VALUE"
-    elif "Recursive" in text:
+    elif unset := re.search(r"Environment variable '([^']+)' not found", text):
+        what = f"is {value}, and the environment variable {unset[1]} is not set"
+        hint = f"export {unset[1]}=VALUE, or write a default: ${{oc.env:{unset[1]},VALUE}}"
+    elif "Recursive" in text or "to parent node" in text:
         what, hint = f"is {value}, which leads back to itself", f"give {key} a value of its own"
     else:
         what, hint = f"is {value}, which cannot be resolved: {text}", "write ${section.key}"
@@ -386,9 +444,9 @@ def _spell_out(raw: dict[str, Any], origins: dict[str, str]) -> None:
             tree.put(raw, open_key, {})
 
 
-def _known_name(name: Any) -> str | None:
-    """The algorithm's name as RLlib spells it, whatever the case it was written in."""
-    return next((known for known in ALGORITHMS if known.lower() == str(name).lower()), None)
+def _num_envs(algorithm: str | None) -> int:
+    """rollouts.num_envs_per_env_runner where it is `auto`."""
+    return 8 if algorithm in _MANY_ENVS else 1
 
 
 def _code_paths(user: Path | None, file: Path | None) -> tuple[str, ...]:

@@ -32,6 +32,8 @@ class Experiment:
     :param env: an environment class or creator handed in from Python, else None
     :param notes: what was translated from older names, one sentence each
     :param fit: shrink it to the machine unasked; an old file's numbers were made for another one
+    :param variables: dotted key -> (what was written, what it is now) of values that hold an environment
+        variable (`${oc.env:TOKEN}`): they are written to files as they were, and resolved when read again
     """
 
     config: dict[str, Any]
@@ -41,6 +43,7 @@ class Experiment:
     env: Any = None
     notes: tuple[str, ...] = ()
     fit: bool = False
+    variables: dict[str, tuple[Any, Any]] = field(default_factory=dict)
 
     @classmethod
     def compose(
@@ -72,16 +75,21 @@ class Experiment:
         )
 
     @classmethod
-    def load(cls, path: str | Path) -> Experiment:
-        """The experiment of a run, from the config.yaml that `save` wrote."""
+    def load(cls, path: str | Path, *, resolve: bool = True) -> Experiment:
+        """The experiment of a run, from the config.yaml that `save` wrote.
+
+        :param resolve: environment variables are filled in; without, an unset one does no harm
+        """
         import yaml
+
+        from rayfish.experiment.yaml_reader import safe_load
 
         file = Path(path)
         if file.is_dir():
             file = file / "config.yaml"
         try:
             text = file.read_text(encoding="utf-8")
-            config = yaml.safe_load(text)
+            config = safe_load(text)
         except OSError as error:
             raise _unreadable(file, f"the experiment cannot be read: {error.strerror}") from error
         except UnicodeDecodeError as error:
@@ -95,8 +103,9 @@ class Experiment:
             raise _unreadable(file, "the experiment cannot be read: it names no algorithm (algo.name)")
         origins = {key: str(file) for key, _ in tree.leaves(config)} | _written_origins(text)
         paths = [line.removeprefix(_PATHS_KEY) for line in text.splitlines() if line.startswith(_PATHS_KEY)]
-        folders = yaml.safe_load(paths[0]) if paths else [str(file.resolve().parent)]
-        return cls(config, origins, paths=tuple(folders))
+        folders = safe_load(paths[0]) if paths else [str(file.resolve().parent)]
+        variables = _fill_variables(config, origins) if resolve else {}
+        return cls(config, origins, paths=tuple(folders), variables=variables)
 
     def save(self, path: str | Path) -> None:
         """Write config.yaml: plain resolved YAML, with where each value came from beside it."""
@@ -106,13 +115,21 @@ class Experiment:
         """The text of config.yaml."""
         import json
 
-        text = dump(self.config)
+        text = dump(self.written())
         origins = _origin_lines(text, self.origins)
         lines = [_HEADER, f"{_PATHS_KEY} {json.dumps(list(self.paths))}"]
         for number, line in enumerate(text.splitlines()):
             where = origins.get(number)
             lines.append(f"{line:<{_ORIGIN_COLUMN}} # {where}" if where else line)
         return "\n".join(lines) + "\n"
+
+    def written(self) -> dict[str, Any]:
+        """The values as they may be shown and kept: environment variables by their names."""
+        kept = {key: text for key, (text, value) in self.variables.items() if self.get(key) == value}
+        values = copy.deepcopy(self.config) if kept else self.config
+        for key, text in kept.items():
+            tree.put(values, key, text)
+        return values
 
     def get(self, dotted: str, default: Any = None) -> Any:
         """The value at a dotted key (`training.lr`), or `default`."""
@@ -152,6 +169,17 @@ def _unreadable(file: Path, what: str) -> ConfigError:
     copies = sorted(file.parent.glob("checkpoints/[0-9]*/config.yaml"))
     hint = f"put back its copy: cp {copies[-1]} {file}" if copies else "name a run folder or its config.yaml"
     return ConfigError([Problem(str(file), what, hint)])
+
+
+def _fill_variables(config: dict[str, Any], origins: dict[str, str]) -> dict[str, tuple[Any, Any]]:
+    """Resolves the environment variables of a config.yaml in place; gives what was written and what it is."""
+    from rayfish.experiment.compose import resolved
+
+    texts = tree.from_environment(config)
+    values = {key: resolved(config, origins, key) for key in texts}
+    for key, value in values.items():
+        tree.put(config, key, value)
+    return {key: (texts[key], value) for key, value in values.items()}
 
 
 def dump(values: Mapping[str, Any]) -> str:
@@ -200,6 +228,8 @@ def _single_lines(text: str) -> list[tuple[str, int, int]]:
     """Dotted key, line and column of its end, of each value that stands on the line of its key."""
     import yaml
 
+    from rayfish.experiment.yaml_reader import parsed
+
     found = []
 
     def walk(node: Any, prefix: str) -> None:
@@ -210,5 +240,5 @@ def _single_lines(text: str) -> list[tuple[str, int, int]]:
                 found.append((dotted, start.line, end.column))
             walk(value_node, dotted)
 
-    walk(yaml.compose(text, Loader=yaml.SafeLoader), "")
+    walk(parsed(text, twice=True)[1], "")
     return found

@@ -7,6 +7,7 @@ state, so a notebook with its own `hydra.initialize` is not disturbed.
 
 from __future__ import annotations
 
+import functools
 import re
 import tempfile
 from collections.abc import Sequence
@@ -16,6 +17,7 @@ from typing import Any
 
 from rayfish.errors import ConfigError, Problem, did_you_mean
 from rayfish.experiment import tree
+from rayfish.experiment.yaml_reader import Excess, parsed
 
 CONF = Path(__file__).resolve().parent.parent / "conf"
 """The folder of the shipped groups."""
@@ -23,6 +25,7 @@ CONF = Path(__file__).resolve().parent.parent / "conf"
 SHIPPED = "rayfish/conf/"
 """How the origin of a shipped value begins."""
 
+_SCHEME = "rayfish"
 _PRESET = "_file"
 """The name under which a preset given as a file is known to Hydra."""
 
@@ -32,12 +35,14 @@ class Composed:
     """What the files alone say: values (interpolations not yet resolved) and where each was written.
 
     :param choices: group -> the option chosen of it
+    :param variables: dotted key -> what was written there, of values that hold an environment variable
     """
 
     values: dict[str, Any] = field(default_factory=dict)
     origins: dict[str, str] = field(default_factory=dict)
     files: list[str] = field(default_factory=list)
     choices: dict[str, Any] = field(default_factory=dict)
+    variables: dict[str, Any] = field(default_factory=dict)
 
 
 class ConfigFolders:
@@ -134,12 +139,10 @@ def temporary_folder() -> tempfile.TemporaryDirectory[str]:
 def read_marked(path: Path) -> tuple[dict[str, Any], dict[str, int]]:
     """One YAML file as a dictionary, and the line each dotted key is written on."""
     import yaml
-    from omegaconf._utils import get_yaml_loader
 
     text = _text_of(path)
     try:
-        loader = get_yaml_loader()(text)
-        node = loader.get_single_node()
+        loader, node = parsed(text)
         value = loader.construct_document(node) if node is not None else {}
     except yaml.YAMLError as error:
         raise ConfigError([yaml_problem(path, error, text)]) from error
@@ -172,20 +175,9 @@ class Read:
 def read_lenient(path: Path) -> Read | None:
     """One YAML file, as forgiving as PyYAML is; None where even that cannot read it."""
     import yaml
-    from omegaconf._utils import get_yaml_loader
-
-    strict: Any = get_yaml_loader()
-
-    class Loader(strict):  # type: ignore[misc]
-        """OmegaConf's numbers (1e-3 is one), without its check for keys that are written twice."""
-
-        def construct_mapping(self, node: Any, deep: bool = False) -> Any:
-            """As PyYAML does it."""
-            return yaml.SafeLoader.construct_mapping(self, node, deep=deep)
 
     try:
-        loader = Loader(_text_of(path))
-        node = loader.get_single_node()
+        loader, node = parsed(_text_of(path), twice=True)
         twice: list[str] = []
         _collect_lines(node, "", {}, twice)  # before anchors are merged in, which may be overridden
         values = loader.construct_document(node) if node is not None else {}
@@ -198,10 +190,8 @@ def read_lenient(path: Path) -> Read | None:
 
 def key_lines(text: str) -> dict[str, int]:
     """Dotted key -> its line in a YAML text, from 1."""
-    import yaml
-
     lines: dict[str, int] = {}
-    _collect_lines(yaml.compose(text, Loader=yaml.SafeLoader), "", lines)
+    _collect_lines(parsed(text, twice=True)[1], "", lines)
     return lines
 
 
@@ -246,17 +236,19 @@ def yaml_problem(path: Path, error: Any, text: str = "") -> Problem:
 
     line, what, hint = explain(error, text)
     where = f"{show(path)}:{line}" if line else show(path)
-    return Problem(path.name, f"is not valid YAML: {what}", hint, where)
+    beyond = isinstance(error, Excess)
+    return Problem(path.name, f"{'cannot be read' if beyond else 'is not valid YAML'}: {what}", hint, where)
 
 
 def describe(path: Path) -> str:
-    """What a config file is for: its first comment that is not Hydra's header."""
-    for line in path.read_text(encoding="utf-8").splitlines():
-        if line.startswith("#") and "@package" not in line:
-            return line.lstrip("# ").strip()
-        if line and not line.startswith("#"):
+    """What a config file is for: its first paragraph of comments, without Hydra's header."""
+    found: list[str] = []
+    for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
+        text = line.lstrip("# ").strip()
+        if not line.startswith("#") or (found and not text):
             break
-    return ""
+        found += [text] if text and "@package" not in line else []
+    return " ".join(found)
 
 
 def show(path: Path) -> str:
@@ -300,8 +292,8 @@ def _lay(composed: Composed, path: Path, package: str) -> None:
         old = tree.get(composed.values, full, tree.MISSING)
         if value == {} and isinstance(old, dict):
             continue
-        for stale in [key for key in composed.origins if key.startswith(f"{full}.")]:
-            if not isinstance(value, dict):
+        if isinstance(old, dict) and not isinstance(value, dict):
+            for stale in [key for key in composed.origins if key.startswith(f"{full}.")]:
                 del composed.origins[stale]
         line = _line_of(dotted, lines)
         composed.origins[full] = f"{shown}:{line}" if line else shown
@@ -357,7 +349,7 @@ def _ask_hydra(config_name: str, choices: list[str], folders: ConfigFolders) -> 
     search = ConfigSearchPathImpl()
     search.append("hydra", "pkg://hydra.conf")
     for folder in folders.folders:
-        search.append("rayfish", f"file://{folder}")
+        search.append("rayfish", f"{_SCHEME}://{folder}")
     search.append("schema", "structured://")
     overrides = OverridesParser.create().parse_overrides(choices)
 
@@ -378,15 +370,43 @@ def _ask_hydra(config_name: str, choices: list[str], folders: ConfigFolders) -> 
 
 
 def _register_sources() -> None:
-    """Tell Hydra how to read files; its own plugin scan finds the same three, but costs 0.2 s."""
+    """Tell Hydra how to read files; its own plugin scan finds those of its own, but costs 0.2 s."""
     from hydra._internal.core_plugins.file_config_source import FileConfigSource
     from hydra._internal.core_plugins.importlib_resources_config_source import ImportlibResourcesConfigSource
     from hydra._internal.core_plugins.structured_config_source import StructuredConfigSource
     from hydra._internal.sources_registry import SourcesRegistry
 
     registry = SourcesRegistry.instance()
-    for source in (FileConfigSource, ImportlibResourcesConfigSource, StructuredConfigSource):
+    for source in (_file_source(), FileConfigSource, ImportlibResourcesConfigSource, StructuredConfigSource):
         registry.register(source)
+
+
+@functools.cache
+def _file_source() -> Any:
+    """Hydra's reader of files, for what it is asked here: headers and defaults lists; values are ours."""
+    from hydra._internal.core_plugins.file_config_source import FileConfigSource
+    from hydra.plugins.config_source import ConfigResult, ConfigSource
+    from omegaconf import OmegaConf
+
+    class Source(FileConfigSource):
+        """Reads files within our limits, and builds no configuration of their values."""
+
+        @staticmethod
+        def scheme() -> str:
+            """Another one than Hydra's own files have, which a program around us may read."""
+            return _SCHEME
+
+        def load_config(self, config_path: str) -> Any:
+            """The defaults list of a file, and the package in its header."""
+            path = Path(self.path, self._normalize_file_name(config_path))
+            values, _ = read_marked(path.resolve())
+            header = ConfigSource._get_header_dict(_text_of(path)[:512])
+            defaults = OmegaConf.create({key: values[key] for key in ("defaults",) if key in values})
+            return ConfigResult(
+                provider=self.provider, path=f"{_SCHEME}://{self.path}", config=defaults, header=header
+            )
+
+    return Source
 
 
 def _retry_with_plus(error: Exception, choices: list[str]) -> list[str] | None:
@@ -402,23 +422,11 @@ def _retry_with_plus(error: Exception, choices: list[str]) -> list[str] | None:
 
 
 def _explained(error: Exception, config_name: str, folders: ConfigFolders) -> ConfigError:
-    """Hydra's exception in plain words: which option is missing, or which line is not YAML."""
-    import yaml
-
+    """Hydra's exception in plain words: which option is missing, or what is wrong with a file."""
     cause: BaseException | None = error
     while cause is not None:
-        if isinstance(cause, yaml.YAMLError):
-            path = Path(str(getattr(getattr(cause, "problem_mark", None), "name", "")))
-            if path.is_file():
-                try:
-                    read_marked(path)
-                except ConfigError as exact:
-                    return exact
-            return ConfigError([yaml_problem(path, cause)])
-        if isinstance(cause, UnicodeDecodeError):
-            for path in folders.files():
-                if cause.object in path.read_bytes():
-                    _text_of(path)  # says which line it is
+        if isinstance(cause, ConfigError):
+            return cause
         cause = cause.__cause__ or cause.__context__
     missing = getattr(error, "missing_cfg_file", None)
     if missing and "/" in str(missing):

@@ -14,6 +14,7 @@ from typing import Any
 from rayfish.experiment import tree
 from rayfish.experiment.files import SHIPPED
 from rayfish.experiment.old.results import todays_metric
+from rayfish.experiment.old.tables import MODEL_RENAMED
 from rayfish.experiment.overrides import COMMAND_LINE
 
 SECTION_ALIASES = {
@@ -102,13 +103,11 @@ OLD_KEYS: dict[str, str] = {
     "min_iter_time_s": "reporting.min_time_s_per_iteration",
     "min_time_s_per_reporting": "reporting.min_time_s_per_iteration",
     "metrics_smoothing_episodes": "reporting.metrics_num_episodes_for_smoothing",
-    "collect_metrics_timeout": "reporting.metrics_episode_collection_timeout_s",
 }
 """Old bare key -> today's dotted key, where the value stays as it is."""
 
 _RENAMED: dict[str, str] = {
-    "training.model.post_fcnet_hiddens": "training.model.head_fcnet_hiddens",
-    "training.model.post_fcnet_activation": "training.model.head_fcnet_activation",
+    **{f"training.model.{old}": f"training.model.{new}" for old, new in MODEL_RENAMED.items()},
     "training.replay_buffer_config.prioritized_replay_alpha": "training.replay_buffer_config.alpha",
     "training.replay_buffer_config.prioritized_replay_beta": "training.replay_buffer_config.beta",
     "training.optimization.actor_learning_rate": "training.actor_lr",
@@ -138,6 +137,7 @@ GONE_KEYS: dict[str, str] = {
     "enable_connectors": "connectors are always on; remove it",
     "always_attach_evaluation_results": "only fresh evaluations are reported; remove it",
     "enable_async_evaluation": "use evaluation.evaluation_parallel_to_training; remove it",
+    "collect_metrics_timeout": "metrics come with the samples; remove it",
     "simple_optimizer": "gone with the old stack; remove it",
     "worker_cls": "use rollouts.env_runner_cls; remove it",
     "auto_wrap_old_gym_envs": "use a Gymnasium environment; `rayfish env check` says what to change",
@@ -237,6 +237,11 @@ def copy_renamed(config: dict[str, Any], origins: dict[str, str], notes: list[st
         if isinstance(config.get(alias), dict):
             for key in list(config[alias]):
                 _move(config, origins, notes, f"{alias}.{key}", f"{name}.{key}")
+        elif config.get(alias) is not None and "${" not in str(
+            config[alias]
+        ):  # no section, which the check reports
+            config[name] = config[alias]
+            origins[name] = origins.get(alias, "")
     old_keys = set()
     for old, new in _written_renames(config):
         _move(config, origins, notes, old, new)

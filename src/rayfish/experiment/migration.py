@@ -6,7 +6,7 @@ from pathlib import Path
 
 from rayfish.errors import RayfishError
 from rayfish.experiment.compose import preset_file
-from rayfish.experiment.files import show
+from rayfish.experiment.files import read_marked, show
 from rayfish.experiment.old.form import read_old
 from rayfish.experiment.old.migrate import WRITTEN, as_today, file_name
 from rayfish.experiment.old.translate import Translation, translate
@@ -24,6 +24,7 @@ def migrate(name: str, out: Path | None = None, *, closest: bool = False) -> lis
     file = preset_file(name)
     experiments = read_old(file)
     if experiments is None:
+        read_marked(file)  # what is wrong with its text, if anything
         raise RayfishError(
             f"{show(file)} is no old RLlib file: it has no `run:` and `config:` below a name",
             f"if it is an experiment of today, train it: rayfish train -f {show(file)}",

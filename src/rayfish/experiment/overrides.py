@@ -10,11 +10,14 @@ import itertools
 import re
 import shlex
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
-from rayfish.errors import ConfigError, Problem, RayfishError, did_you_mean
+from rayfish.errors import ConfigError, Problem, did_you_mean
 from rayfish.experiment import tree
+from rayfish.experiment.bare_words import is_bare, settings_of
 from rayfish.experiment.files import Composed, ConfigFolders
+from rayfish.experiment.yaml_reader import DEEPEST
 
 COMMAND_LINE = "command line"
 """The origin of a value given as an override."""
@@ -22,23 +25,26 @@ COMMAND_LINE = "command line"
 DEFAULT_SEED = 2000
 """debugging.seed where nothing sets it; the first of `--seeds N`."""
 
+_MAIN_KEYS = {"algo": "algo.name", "environment": "environment.env"}
+"""Sections that people set as a whole, by the name of what they choose."""
+
 _DISTRIBUTIONS = ("uniform", "loguniform", "quniform", "qloguniform", "randint", "lograndint", "randn")
 
 _UNUSUAL_KEY = re.compile(
     r"(?P<sign>\+{0,2})(?P<key>[\w-]+\.[^=@\s]*[/*?\[\]][^=@\s]*)=(?P<value>.*)", re.DOTALL
 )
 
+_COMPARISON = re.compile(r"(?P<key>[^=<>]+)=(?P<value>\s*[<>]=?[^'\"]*)")
 
-def split_words(words: Sequence[str]) -> tuple[str | None, list[str]]:
-    """The experiment's name and the overrides among the words after a verb: `cartpole training.lr=1e-3`."""
-    names = [word for word in words if "=" not in word and not word.startswith("~")]
-    overrides = [word for word in words if "=" in word or word.startswith("~")]
-    if len(names) > 1:
-        raise RayfishError(
-            f"two experiments were named: {' and '.join(names)}",
-            "name one; everything else is key=value",
-        )
-    return (names[0] if names else None), overrides
+
+def split_words(words: Sequence[str], config_dir: str | Path | None = None) -> tuple[str | None, list[str]]:
+    """The experiment's name and the overrides among the words after a verb: `cartpole training.lr=1e-3`.
+
+    Bare words that name an algorithm or an environment are overrides, laid below those that are written out.
+    """
+    user = Path(config_dir).expanduser() if config_dir is not None else None
+    name, short = settings_of([word for word in words if is_bare(word)], user)
+    return name, [*short, *(word for word in words if not is_bare(word))]
 
 
 def parse(overrides: Sequence[str]) -> list[Any]:
@@ -48,6 +54,10 @@ def parse(overrides: Sequence[str]) -> list[Any]:
 
     parser, parsed, problems = OverridesParser.create(), [], []
     for word in overrides:
+        if _depth(word) > DEEPEST:
+            what = f"values are nested more than {DEEPEST} deep"
+            problems.append(Problem(word.partition("=")[0], what, "write it flatter", COMMAND_LINE))
+            continue
         if word.lstrip("+").startswith("="):
             problems.append(Problem(word, "has no key", "write section.key=value", COMMAND_LINE))
             continue
@@ -62,6 +72,9 @@ def parse(overrides: Sequence[str]) -> list[Any]:
 
 def _parse_one(parser: Any, word: str) -> Any:
     """One override; keys Hydra's grammar lacks (metric names, patterns of agent ids) are lifted over it."""
+    compared = _COMPARISON.fullmatch(word)
+    if compared is not None:  # the shell took the quotes away
+        word = f"{compared['key']}='{compared['value']}'"
     found = _UNUSUAL_KEY.fullmatch(word)
     if found is None:
         return parser.parse_overrides([word])[0]
@@ -76,11 +89,22 @@ def group_choices(parsed: Sequence[Any], folders: ConfigFolders) -> tuple[list[s
     values: list[Any] = []
     for override in parsed:
         key = override.key_or_group
-        if folders.is_group(key) and _names_option(override, folders):
+        group = key.replace(".", "/")
+        if key in _MAIN_KEYS and _is_name(override, folders):  # algo=PPO
+            override.key_or_group = _MAIN_KEYS[key]
+        if group != key and folders.is_group(group) and override.value() in folders.options(group):
+            choices.append(override.input_line.replace(key, group, 1))  # training.model=lstm
+        elif folders.is_group(override.key_or_group) and _names_option(override, folders):
             choices.append(override.input_line)
         else:
             values.append(override)
     return choices, values
+
+
+def _is_name(override: Any, folders: ConfigFolders) -> bool:
+    """Whether a section is given one name: that of an algorithm or environment, not of one of its options."""
+    value = override.value() if not override.is_delete() else None
+    return isinstance(value, str) and value not in folders.options(override.key_or_group)
 
 
 def _names_option(override: Any, folders: ConfigFolders) -> bool:
@@ -189,6 +213,15 @@ def _unreadable(word: str) -> Problem:
         return Problem(key, f"`{word}` opens {opened[0]} that is not closed", hint, COMMAND_LINE)
     hint = f"quote values with special signs: '{key}=\"...\"'"
     return Problem(key, f"the value in `{word}` cannot be read", hint, COMMAND_LINE)
+
+
+def _depth(word: str) -> int:
+    """How deep the brackets of a word go."""
+    depth = deepest = 0
+    for sign in word:
+        depth += (sign in "[{(") - (sign in "]})")
+        deepest = max(deepest, depth)
+    return deepest
 
 
 def _left_open(value: str) -> tuple[str, str] | None:

@@ -110,6 +110,9 @@ _MAIN: dict[str, Section] = {
                 "Folder name under local_dir. null: the environment's and algorithm's names.",
             ),
             "local_dir": Field("str", "runs", "The folder that run folders are made in."),
+            "tags": Field(
+                "list | str", [], "Words to find the run by: rayfish runs list --tag WORD. One or a list."
+            ),
         },
     ),
     "checkpoint": Section(
@@ -137,7 +140,8 @@ _MAIN: dict[str, Section] = {
     ),
     "stop_conditions": Section(
         "The run ends when the first of these is reached. Any metric name works as a key "
-        "(`rollout/return_mean: 475`), and so do RLlib's old and new result names.",
+        "(`rollout/return_mean: 475`), and so do RLlib's old and new result names. A metric that falls: "
+        "`env/error: '<= 0.01'`, or `{below: 0.01}`; `'>= 0.5'` and `{above: 0.5}` are the plain number.",
         own={
             "training_iteration": Field("int | null", 1_000_000, "Iterations done.", "iterations"),
             "timesteps_total": Field("int | null", 2_000_000_000, "Environment steps taken.", "steps"),
@@ -453,7 +457,9 @@ _LATER: dict[str, Section] = {
         },
         open_keys=("method_config", "scheduler_config", "resources"),
     ),
-    "cluster": Section("Where to run when it is not this machine.", is_open=True),
+    "cluster": Section(
+        "Where to run when it is not this machine: a later version; today `--on ADDRESS`.", is_open=True
+    ),
 }
 
 SECTIONS: dict[str, Section] = {**_MAIN, **_RLLIB, **_LATER}

@@ -12,6 +12,7 @@ MISSING = object()
 REFERENCE = "${}"
 """Key of a dictionary that is laid upon an interpolation (`${environment.env_config}`), which it keeps."""
 
+_VARIABLE = re.compile(r"\$\{\s*oc\.env\s*:")
 _REFERENCE = re.compile(r"\$\{(\.*)([\w-]+(?:\.[\w-]+)*)\}")
 
 
@@ -87,6 +88,45 @@ def expand(values: dict[str, Any], origins: dict[str, str]) -> None:
     while places := [place for place, _ in leaves(values) if place.endswith(f".{REFERENCE}")]:
         for place in places:
             _fill(values, origins, place.removesuffix(f".{REFERENCE}"))
+
+
+def from_environment(values: Mapping[str, Any]) -> dict[str, Any]:
+    """The leaves that hold an environment variable (`${oc.env:TOKEN}`), or refer to one that does."""
+    texts = {key: value for key, value in leaves(values) if "${" in str(value)}
+    found = {key for key, value in texts.items() if _VARIABLE.search(str(value))}
+    grown = bool(found)
+    while grown:
+        more = {
+            key
+            for key, value in texts.items()
+            for match in _REFERENCE.finditer(str(value))
+            for target in (_target(values, match[0], key),)
+            if any(f"{one}.".startswith(f"{target}.") or f"{target}.".startswith(f"{one}.") for one in found)
+        }
+        grown = not more <= found
+        found |= more
+    return {key: texts[key] for key in texts if key in found}
+
+
+def size(values: Mapping[str, Any]) -> int:
+    """How many values there are once every interpolation is replaced by what it leads to."""
+    known: dict[str, int] = {}
+
+    def of(node: Any, place: str) -> int:
+        if isinstance(node, Mapping):
+            return 1 + sum(of(value, f"{place}.{key}" if place else str(key)) for key, value in node.items())
+        if isinstance(node, list):
+            return 1 + sum(of(value, f"{place}.{index}") for index, value in enumerate(node))
+        found = _REFERENCE.finditer(node) if isinstance(node, str) and "${" in node else ()
+        return 1 + sum(behind(_target(values, match[0], place)) for match in found)
+
+    def behind(place: str) -> int:
+        if place not in known:
+            known[place] = 1  # where it leads back to itself, which resolving it reports
+            known[place] = of(get(values, place), place)
+        return known[place]
+
+    return of(values, "")
 
 
 def _is_reference(value: Any) -> bool:

@@ -5,11 +5,16 @@ from __future__ import annotations
 import re
 from typing import Any
 
+from rayfish.experiment.yaml_reader import Excess
+
 _GENERAL = "check the indentation, the colon after each key and the quotes around this line"
 
 
 def explain(error: Any, text: str) -> tuple[int, str, str]:
     """(line from 1 or 0 when unknown, what is wrong, the next step) for an exception of PyYAML."""
+    if isinstance(error, Excess):
+        mark = error.problem_mark
+        return mark.line + 1 if mark is not None else 0, str(error.problem), error.hint
     rows = text.splitlines()
     reason = str(getattr(error, "problem", None) or str(error).splitlines()[0])
     mark, context = getattr(error, "problem_mark", None), getattr(error, "context_mark", None)

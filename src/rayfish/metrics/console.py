@@ -13,19 +13,22 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console as RichConsole
 from rich.live import Live
 from rich.text import Text
 
 from rayfish.metrics import names, text
-from rayfish.metrics.panel import ACCENT, LABEL, View, draw
+from rayfish.metrics.panel import ACCENT, LABEL, View, draw, env_figures
 from rayfish.metrics.stop import StopConditions
 from rayfish.metrics.timing import bottleneck
+from rayfish.printable import printable
+from rayfish.streams import steady
+from rayfish.terminal import Console as RichConsole
 
 _LEVEL_STYLES = {"DEBUG": LABEL, "WARNING": "yellow", "ERROR": "bold red", "CRITICAL": "bold red"}
 _REDRAW_S = 0.4
 _TICK_S = 1.0
 _PLAIN_EVERY_S = 1.0
+_SHOWN_FIGURES = 3
 
 
 class Console:
@@ -45,13 +48,20 @@ class Console:
         """Show the metrics of an iteration."""
         self._view.update(metrics)
 
-    def recall(self, lines: Iterable[Mapping[str, float]]) -> None:
-        """Take in the metrics of earlier sessions, so that the curve of a resumed run is whole."""
+    def recall(
+        self, lines: Iterable[Mapping[str, float]], evaluated: Mapping[str, float] | None = None
+    ) -> None:
+        """Take in the metrics of earlier sessions, so that the curve of a resumed run is whole.
+
+        :param evaluated: the line of the last evaluation, which a sample may lack
+        """
         for line in lines:
             self._view.update(line)
+        self._view.evaluation = dict(evaluated or self._view.evaluation)
 
     def log(self, level: str, who: str, message: str) -> None:
         """Show a message of a worker or of the driver."""
+        message = printable(message)  # before Rich takes out some control characters, and not all
         line = Text()
         if who:
             line.append(f"{who} ", style=_LEVEL_STYLES.get(level, ACCENT))
@@ -213,6 +223,7 @@ def plain_line(view: View) -> str:
     ]
     if names.RETURN_MEAN in m:
         parts.append(f"return {text.number(m[names.RETURN_MEAN])}")
+    parts += env_figures(view, _SHOWN_FIGURES)
     if names.STEPS_PER_S in m:
         parts.append(f"{text.rate(m[names.STEPS_PER_S])} steps/s")
     left = view.time_left()
@@ -240,7 +251,7 @@ def open_console(
     :param plain: lines instead of the live panel; None decides by whether stdout is a terminal
     """
     # The real stream, also when `run.logs.capture` stands in for it.
-    stream = getattr(sys.stdout, "wrapped", sys.stdout)
+    stream = steady(getattr(sys.stdout, "wrapped", sys.stdout))
     out = RichConsole(file=stream, force_jupyter=False, highlight=False, emoji=False, markup=False)
     view = View(title, stop, folder)
     if plain is None:

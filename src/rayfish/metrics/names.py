@@ -7,7 +7,11 @@ A name is either fixed (`rollout/return_mean`) or one of a family with a part th
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
+
+from rayfish.errors import did_you_mean
 
 ITERATION = "run/iteration"
 ENV_STEPS = "run/env_steps"
@@ -145,6 +149,25 @@ def fixed() -> list[str]:
 def is_known(name: str) -> bool:
     """Whether a run can report a metric of this name."""
     return name in fixed() or any(family.fullmatch(name) for family in _FAMILIES)
+
+
+def unreported(wanted: Mapping[str, str], metrics: Mapping[str, Any]) -> list[str]:
+    """A line for each setting whose metric a report lacks, with what was meant and what there is.
+
+    :param wanted: setting -> the metric it names; a metric of the table may come later and is passed over
+    :param metrics: the report
+    """
+    lines = []
+    for setting, metric in wanted.items():
+        if metric in metrics or metric in fixed():
+            continue
+        family = metric.partition("/")[0]
+        there = sorted(name for name in metrics if name.startswith(f"{family}/"))
+        close = did_you_mean(metric, there, most=1)
+        meant = f"; did you mean {close[0]}?" if close else ""
+        listed = f"reported: {', '.join(there)}" if there else f"no {family}/ metric is reported"
+        lines.append(f"{setting}: no report has {metric!r} so far{meant} ({listed})")
+    return lines
 
 
 def policy_return(policy: str) -> str:

@@ -14,7 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from rayfish.metrics import names, spark, text
-from rayfish.metrics.stop import StopConditions
+from rayfish.metrics.stop import Limit, StopConditions
 from rayfish.metrics.timing import bottleneck
 
 # Fixed colours, legible on dark and on light ground: a theme's sixteen are anyone's guess.
@@ -32,6 +32,7 @@ SHARES = (
 _MACHINE = ((names.CPU, "cpu"), (names.RAM, "memory"), (names.GPU, "gpu"), (names.GPU_MEMORY, "gpu memory"))
 _STATUS_STYLE = {"done": "bold green", "stopped": "bold yellow", "failed": "bold red"}
 _LABELS, _FIGURES = 13, 12
+_SHOWN_FIGURES = 5
 WIDEST = 120
 
 
@@ -68,7 +69,7 @@ class View:
         """Seconds since the last line, so that clocks go on during a long iteration."""
         return 0.0 if self.ended or self.closed else time.monotonic() - self._updated
 
-    def time_left(self) -> tuple[float, str] | None:
+    def time_left(self) -> tuple[float, str, Limit] | None:
         """Seconds to the nearest stop condition, with its metric."""
         return None if self.ended else self.stop.time_left(list(self.history))
 
@@ -84,7 +85,7 @@ def draw(view: View, width: int, height: int) -> RenderableType:
         rows.append(view.spinner)
     else:
         tall = 4 if roomy else 2 if height >= 18 else 1
-        rows += [_return(view, inner, tall), *([Text()] if roomy else []), _facts(view, height)]
+        rows += [_return(view, inner, tall), *([Text()] if roomy else []), _facts(view, inner, height)]
         rows += [*([Text()] if roomy else []), *_shares(view, inner)]
     return Panel(
         Group(*rows),
@@ -103,7 +104,7 @@ def _return(view: View, width: int, tall: int) -> RenderableType:
     if names.RETURN_MEAN not in view.metrics:
         return Text.assemble((f"{'return':<{_LABELS}}", LABEL), ("no episode has ended yet", LABEL))
     mean = view.metrics[names.RETURN_MEAN]
-    goal = view.stop.limits.get(names.RETURN_MEAN)
+    goal = view.stop.limits.get(names.RETURN_MEAN, view.stop.lower_limits.get(names.RETURN_MEAN))
     figures = [("return", mean, f"bold {CURVE[0]}"), ("goal", goal, "bold")]
     figures += [
         ("highest", view.metrics.get(names.RETURN_MAX), ""),
@@ -129,7 +130,7 @@ def _return(view: View, width: int, tall: int) -> RenderableType:
     return table
 
 
-def _facts(view: View, height: int) -> RenderableType:
+def _facts(view: View, width: int, height: int) -> RenderableType:
     """One line per fact, labels in a column of their own."""
     m = view.metrics
     table = Table.grid()
@@ -151,6 +152,10 @@ def _facts(view: View, height: int) -> RenderableType:
     machine = [f"{label} {m[name]:.0f} %" for name, label in _MACHINE if name in m]
     if machine and height >= 16:
         table.add_row("machine", Text("   ".join(machine), style=LABEL))
+    lines = ["   ".join(env_figures(view, most)) for most in range(_SHOWN_FIGURES, 0, -1)]
+    figures = next((line for line in lines if len(line) <= width - _LABELS), lines[-1])
+    if figures:
+        table.add_row("environment", Text(figures))
     if view.evaluation:
         table.add_row("evaluation", _evaluation(view.evaluation))
     lost = int(m.get(names.WORKERS_LOST, 0))
@@ -159,10 +164,18 @@ def _facts(view: View, height: int) -> RenderableType:
     if losses:
         table.add_row("faults", Text(", ".join(losses), style="bold red" if lost else "yellow"))
     if view.saved and height >= 16:
-        table.add_row("checkpoint", view.saved)
+        table.add_row("checkpoint", Text(view.saved))
     if view.folder is not None:
-        table.add_row("folder", str(view.folder))
+        table.add_row("folder", Text(str(view.folder)))
     return table
+
+
+def env_figures(view: View, most: int) -> list[str]:
+    """The first figures that the environment reports, those of stop conditions before; and how many more."""
+    known = [name for name in view.metrics if name.startswith(names.env(""))]
+    chosen = sorted(known, key=lambda name: name not in view.stop.limits)[:most]
+    shown = [f"{name} {text.number(view.metrics[name])}" for name in chosen]
+    return shown + ([f"(+{len(known) - most} in metrics.jsonl)"] if len(known) > most else [])
 
 
 def _time(view: View) -> Text:
@@ -170,9 +183,9 @@ def _time(view: View) -> Text:
     line = Text(text.duration(spent), style="bold")
     left = view.time_left()
     if left is not None:
-        seconds, name = left
-        limit = view.stop.limits[name]
-        shown = text.duration(limit) if name == names.TIME_TOTAL else text.number(limit)
+        seconds, name, limit = left
+        shown = text.duration(limit.value) if name == names.TIME_TOTAL else text.number(limit.value)
+        shown = f"<= {shown}" if limit.is_below else shown
         line.append("   about ", style=f"not bold {LABEL}")
         line.append(text.duration(seconds - view.since_update()))
         line.append(f" left to {name} {shown}", style=f"not bold {LABEL}")

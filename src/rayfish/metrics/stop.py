@@ -6,7 +6,9 @@ Imports nothing heavy, because `rayfish config check` asks it for problems.
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from rayfish.errors import Problem, did_you_mean
@@ -23,49 +25,113 @@ _FARTHEST_S = 7 * 24 * 3600.0
 """A return that would need longer than this is not foreseen at all."""
 
 
-class StopConditions:
-    """Stops a run as soon as one metric reaches its limit (`metric >= limit`).
+_FORMS = "write 0.5 or '>= 0.5' (at least), or '<= 0.5' (at most), which are {above: 0.5} and {below: 0.5}"
 
-    What is wrong with the section is in `problems`; such conditions are left out of `limits`.
+
+@dataclass(frozen=True)
+class Limit:
+    """One bound on a metric.
+
+    :param value: the bound itself
+    :param is_below: fires at most at `value`, not at least
+    """
+
+    value: float
+    is_below: bool = False
+
+    @property
+    def sign(self) -> str:
+        """The comparison, as it is written."""
+        return "<=" if self.is_below else ">="
+
+    def is_met(self, value: float) -> bool:
+        """Whether a metric of this value ends the run."""
+        return value <= self.value if self.is_below else value >= self.value
+
+
+def parse_limits(written: Any) -> list[Limit] | None:
+    """The bounds that a stop condition states; [] for null, None for a form that is not understood."""
+    if written is None:
+        return []
+    if isinstance(written, str):
+        match = re.fullmatch(r"\s*(<=?|>=?)\s*([^\s<>=]+)\s*", written)
+        number = _number(match[2]) if match else None
+        return [Limit(number, match[1][0] == "<")] if match and number is not None else None
+    if isinstance(written, Mapping):
+        numbers = {side: _number(value) for side, value in written.items()}
+        if not numbers or set(numbers) - {"above", "below"} or None in numbers.values():
+            return None
+        return [Limit(number, side == "below") for side, number in numbers.items() if number is not None]
+    number = _number(written)
+    return None if number is None else [Limit(number)]
+
+
+def _number(written: Any) -> float | None:
+    """A number, also as text; None for anything else, and for NaN."""
+    if isinstance(written, bool) or not isinstance(written, int | float | str):
+        return None
+    try:
+        number = float(written)
+    except ValueError:
+        return None
+    return None if math.isnan(number) else number
+
+
+class StopConditions:
+    """Stops a run as soon as one metric reaches a limit: from below, or from above where that is written.
+
+    What is wrong with the section is in `problems`; such conditions are left out.
+    `limits` holds the bounds to be reached from below, `lower_limits` those from above.
 
     :param conditions: the `stop_conditions` section; null limits are ignored
     """
 
     def __init__(self, conditions: Mapping[str, Any] | None = None) -> None:
         self.limits: dict[str, float] = {}
+        self.lower_limits: dict[str, float] = {}
         self.problems: list[Problem] = []
         for key, limit in (conditions or {}).items():
             name = todays_metric(key) or key
             problem = _problem(key, name, limit)
             if problem is not None:
                 self.problems.append(problem)
-            elif limit is not None:
+                continue
+            for bound in parse_limits(limit) or ():
                 # Two spellings of one metric: the nearer limit would fire first anyway.
-                self.limits[name] = min(float(limit), self.limits.get(name, math.inf))
+                if bound.is_below:
+                    self.lower_limits[name] = max(bound.value, self.lower_limits.get(name, -math.inf))
+                else:
+                    self.limits[name] = min(bound.value, self.limits.get(name, math.inf))
+
+    @property
+    def bounds(self) -> list[tuple[str, Limit]]:
+        """Every metric with a bound, in the order in which they are looked at."""
+        above = [(name, Limit(value)) for name, value in self.limits.items()]
+        return above + [(name, Limit(value, True)) for name, value in self.lower_limits.items()]
 
     def reached(self, metrics: Mapping[str, float]) -> str | None:
         """The first condition that `metrics` fulfil, as a sentence; None when none does."""
-        for name, limit in self.limits.items():
+        for name, limit in self.bounds:
             value = metrics.get(name)
-            if value is not None and value >= limit:
-                return f"{name} {_short(value)} >= {_short(limit)}"
+            if value is not None and limit.is_met(value):
+                return f"{name} {_short(value)} {limit.sign} {_short(limit.value)}"
         return None
 
-    def time_left(self, history: Sequence[Mapping[str, float]]) -> tuple[float, str] | None:
-        """Seconds until the first condition is expected to fire, with its metric.
+    def time_left(self, history: Sequence[Mapping[str, float]]) -> tuple[float, str, Limit] | None:
+        """Seconds until the first condition is expected to fire, with its metric and limit.
 
-        Counters are prolonged along their recent rate; any other metric only if it has been rising
-        steadily. None when nothing can be foreseen.
+        Counters are prolonged along their recent rate; any other metric only if it has been moving
+        steadily towards its limit. None when nothing can be foreseen.
 
         :param history: metric lines, oldest first; only the last few are looked at
         """
         recent = history[-_RECENT:]
         guesses = [
-            (seconds, name)
-            for name, limit in self.limits.items()
+            (seconds, name, limit)
+            for name, limit in self.bounds
             if (seconds := _seconds_to(name, limit, recent)) is not None
         ]
-        return min(guesses, default=None)
+        return min(guesses, default=None, key=lambda guess: guess[:2])
 
 
 def _problem(key: str, name: str, limit: Any) -> Problem | None:
@@ -85,30 +151,42 @@ def _problem(key: str, name: str, limit: Any) -> Problem | None:
         )
     if limit is None:
         return None
-    if isinstance(limit, bool) or not isinstance(limit, int | float) or math.isnan(limit):
-        return Problem(where, f"is {limit!r}, which is not a number", "give a number, or null for no limit")
-    if limit <= 0 and (name in names.COUNTERS or name == names.TIME_TOTAL):
-        what = f"is {limit}, which is reached before the run begins"
+    bounds = parse_limits(limit)
+    if bounds is None:
+        what = f"is {limit!r}, which is not a number" + ("" if _is_plain(limit) else " with a comparison")
+        return Problem(where, what, "give a number, or null for no limit" if _is_plain(limit) else _FORMS)
+    counts = name in names.COUNTERS or name == names.TIME_TOTAL
+    early = [bound for bound in bounds if counts and (bound.value <= 0 or bound.is_below)]
+    if early:
+        shown = limit if isinstance(limit, int | float) else f"{early[0].sign} {early[0].value:g}"
+        what = f"is {shown}, which is reached before the run begins"
         return Problem(where, what, "give a number above 0, or null for no limit")
     return None
 
 
-def _seconds_to(name: str, limit: float, history: Sequence[Mapping[str, float]]) -> float | None:
+def _is_plain(limit: Any) -> bool:
+    """Whether a wrong limit was meant as a bare number."""
+    return not isinstance(limit, Mapping) and not (isinstance(limit, str) and re.search("[<>=]", limit))
+
+
+def _seconds_to(name: str, limit: Limit, history: Sequence[Mapping[str, float]]) -> float | None:
     points = [
         (line[names.TIME_TOTAL], line[name]) for line in history if name in line and names.TIME_TOTAL in line
     ]
     if not points:
         return None
-    if points[-1][1] >= limit:
+    if limit.is_met(points[-1][1]):
         return 0.0
     if name == names.TIME_TOTAL:
-        return limit - points[-1][1]
+        return limit.value - points[-1][1]
     if len(points) < 2 or points[-1][0] <= points[0][0]:
         return None
     if name in names.COUNTERS:
         rate = (points[-1][1] - points[0][1]) / (points[-1][0] - points[0][0])
-        return (limit - points[-1][1]) / rate if rate > 0 else None
-    return _along_trend(points, limit)
+        return (limit.value - points[-1][1]) / rate if rate > 0 else None
+    if limit.is_below:  # the mirror image of a metric that rises
+        return _along_trend([(at, -value) for at, value in points], -limit.value)
+    return _along_trend(points, limit.value)
 
 
 def _along_trend(points: Sequence[tuple[float, float]], limit: float) -> float | None:

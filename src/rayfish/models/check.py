@@ -18,7 +18,7 @@ from rayfish.experiment.old.tables import MODEL_RENAMED
 from rayfish.experiment.sections import OFFLINE
 from rayfish.experiment.source import require_class
 from rayfish.models.locate import CLASS_NAME, find_model_file, is_bare
-from rayfish.models.options import GONE, OPTIONS, Option, resolve
+from rayfish.models.options import ELSEWHERE, GONE, ONLY_FOR, OPTIONS, Option, resolve
 from rayfish.models.spaces import MASK_KEY, action_outputs, leaves, split_mask
 
 ACTION_KINDS: dict[str, tuple[type[gym.Space], ...]] = {
@@ -72,11 +72,9 @@ def section_problems(section: Any, algo_name: str, paths: Sequence[str] = ()) ->
                 "set use_lstm: false, or use PPO, APPO, IMPALA or DQN",
             )
         )
+    found += [problem for problem in _unread(section, algo_name) if problem.key not in {p.key for p in found}]
     name = model["custom_model"]
-    if name and algo_name == "DreamerV3":
-        what = "DreamerV3 keeps its own world model; a custom_model has no place in it"
-        found.append(Problem("training.model.custom_model", what, "remove custom_model"))
-    elif name:
+    if name and algo_name != "DreamerV3":
         found += _custom_problems(name, paths)
     return found
 
@@ -98,14 +96,36 @@ def _key_problem(key: str, value: Any) -> Problem | None:
         return Problem(where, f"has no effect: {GONE[key]}", "remove it")
     option = OPTIONS.get(MODEL_RENAMED.get(key, key))
     if option is None:
-        meant = did_you_mean(key, [*OPTIONS, *MODEL_RENAMED])
-        return Problem(
-            where,
-            "there is no such model key",
-            f"did you mean {meant[0]}?" if meant else "rayfish config keys training lists them",
-        )
+        return Problem(where, "there is no such model key", _meant(key))
     wrong = _wrong(option, value)
     return Problem(where, f"is {value!r}, but {wrong}", _example(where, option)) if wrong else None
+
+
+def _meant(key: str) -> str:
+    """The key that was probably meant, by a habit from elsewhere or by its spelling."""
+    habit = ELSEWHERE.get(key.lower())
+    close = did_you_mean(key, OPTIONS)
+    if habit is None and not close:
+        others = {**ELSEWHERE, **{old: f"training.model.{new}" for old, new in MODEL_RENAMED.items()}}
+        spelled = did_you_mean(key, others, most=1)
+        habit = others[spelled[0]] if spelled else None
+    if habit is None and not close:
+        return "`rayfish config keys training.model` lists them"
+    return f"did you mean {habit or f'training.model.{close[0]}'}?"
+
+
+def _unread(section: Mapping[str, Any], algo_name: str) -> list[Problem]:
+    """Keys that the algorithm's networks do not read; harmless at their default."""
+    model, found = resolve(section), []
+    written = {MODEL_RENAMED.get(key, key) for key in section}
+    for key in sorted(written & set(OPTIONS)):
+        readers, why = ONLY_FOR.get(key, ((algo_name,), ""))
+        if algo_name == "DreamerV3":
+            readers, why = (), "it keeps its own world model, of the size training.model_size"
+        if algo_name not in readers and model[key] != OPTIONS[key].default:
+            what = f"has no effect: {algo_name} does not read it, {why}"
+            found.append(Problem(f"training.model.{key}", what, f"remove it (~training.model.{key})"))
+    return found
 
 
 def _example(where: str, option: Option) -> str:

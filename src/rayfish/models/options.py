@@ -73,6 +73,8 @@ def _initializers(stack: str, layers: str) -> dict[str, Option]:
     }
 
 
+_LAYERS = ("activation", "use_layernorm", "kernel_initializer", "bias_initializer")
+
 OPTIONS: dict[str, Option] = {
     "fcnet_hiddens": Option(
         "list[int]", [256, 256], "Sizes of the fully connected layers that follow the observation."
@@ -158,7 +160,63 @@ GONE: dict[str, str] = {
 }
 """Keys that once meant something -> why they are refused and what to do instead."""
 
+_SHARING = ("PPO", "APPO", "IMPALA", "MARWIL")
+_Q_OF_ACTION = ("SAC", "TQC", "CQL", "IQL")
+
+ONLY_FOR: dict[str, tuple[tuple[str, ...], str]] = {
+    "vf_share_layers": (_SHARING, "its networks share no layers"),
+    "fusionnet_hiddens": (_Q_OF_ACTION, "no network of it takes the action as an input"),
+    "fusionnet_activation": (_Q_OF_ACTION, "no network of it takes the action as an input"),
+    "free_log_std": ((*_SHARING, "BC", *_Q_OF_ACTION), "it has no standard deviation"),
+    "log_std_clip_param": ((*_SHARING, "BC", *_Q_OF_ACTION), "it has no standard deviation"),
+}
+"""Keys that only some algorithms' networks read -> those algorithms, and why the others do not."""
+
+NEEDS: dict[str, str] = {
+    **{f"fcnet_{end}": "fcnet_hiddens" for end in _LAYERS},
+    **{f"head_fcnet_{end}": "head_fcnet_hiddens" for end in ("activation", "use_layernorm")},
+    **{
+        f"{stack}_{part}_initializer_kwargs": f"{stack}_{part}_initializer"
+        for stack in ("fcnet", "conv", "head_fcnet", "lstm")
+        for part in ("kernel", "bias")
+    },
+    "lstm_cell_size": "use_lstm",
+    "lstm_kernel_initializer": "use_lstm",
+    "lstm_bias_initializer": "use_lstm",
+    "max_seq_len": "use_lstm",
+    "fusionnet_activation": "fusionnet_hiddens",
+    "custom_model_config": "custom_model",
+}
+"""Keys without effect until another one is set -> that one."""
+
+ELSEWHERE: dict[str, str] = {
+    **dict.fromkeys(
+        ("hidden_layers", "hidden_sizes", "hidden_size", "hiddens", "layers", "net_arch", "num_hiddens"),
+        "training.model.fcnet_hiddens",
+    ),
+    **dict.fromkeys(("activation", "activation_fn"), "training.model.fcnet_activation"),
+    **dict.fromkeys(("learning_rate", "lr"), "training.lr"),
+    "lstm_hidden_size": "training.model.lstm_cell_size",
+    "enable_critic_lstm": "training.model.use_lstm",
+    "policy_kwargs": "training.model.custom_model_config",
+    "shared_lstm": "training.model.vf_share_layers",
+    "cnn": "training.model.conv_filters",
+}
+"""What other libraries call a model key -> its key here."""
+
 DEFAULTS: dict[str, Any] = {key: option.default for key, option in OPTIONS.items()}
+
+
+def unused(section: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """Keys that are set but have no effect, each with the key that would give it one."""
+    model = resolve(section)
+    return [
+        (key, needed)
+        for key, needed in NEEDS.items()
+        if model[key] != DEFAULTS[key]
+        and not model[needed]
+        and not (key == "max_seq_len" and model["custom_model"])
+    ]
 
 
 def resolve(section: Mapping[str, Any] | None) -> dict[str, Any]:

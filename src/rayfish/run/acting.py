@@ -21,6 +21,7 @@ from rayfish.models.networks import FAMILIES
 from rayfish.models.spaces import MASK_KEY, split_mask
 from rayfish.models.summary import summary
 from rayfish.nested import map_nested
+from rayfish.run import manifest
 from rayfish.run.policy_files import SavedPolicies, SavedPolicy
 
 
@@ -192,6 +193,7 @@ class ModulePolicy(Policy):
     def __init__(self, saved: SavedPolicy, folder: SavedPolicies, device: str) -> None:
         from rayfish.algorithm.inference import ModuleActor
 
+        manifest.require_files(folder.folder.parent, "algorithm/learner_group/learner/rl_module/")
         use_paths(folder.paths)
         super().__init__(saved, device)
         self._actor = ModuleActor(folder.folder.parent / "algorithm", saved.name, self.device)

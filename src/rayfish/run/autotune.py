@@ -126,7 +126,7 @@ def tune(run: Run) -> None:
         run.console.note(f"{KEY}: a resumed run goes on stepping its environments as it did")
         return
     run.experiment, lines = tuned(run.experiment, run.info, run.options, run.console.status)
-    run.experiment.save(run.directory.config_file)
+    run.directory.save_config(run.experiment)
     for line in lines:
         run.console.note(line)
     stamp = time.strftime("%Y-%m-%d %H:%M:%S")

@@ -1,7 +1,8 @@
 """Checkpoints: written whole or not at all, self-contained, with versions.
 
     checkpoints/000020/
-      rayfish.json    layout, versions, counters, what the metrics need to go on, every file's checksum
+      rayfish.json    layout, versions, counters, what the metrics need to go on, every file's SHA-256, and
+                      the seal over all that (see run/manifest.py)
       config.yaml     the experiment that made it
       algorithm/      RLlib's own tree: weights, optimizers, connectors, counters
       processes/      what RLlib leaves out, one file per process (see algorithm/snapshot.py)
@@ -14,12 +15,10 @@ goes is renamed first, then removed. So a folder with a number for a name is alw
 
 from __future__ import annotations
 
-import json
 import os
 import platform
 import shutil
 import time
-import zlib
 from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -31,14 +30,13 @@ from rayfish.envs.kinds import in_short
 from rayfish.errors import CheckpointError, RayfishError
 from rayfish.files import atomic_link, exchange
 from rayfish.metrics import text
+from rayfish.run import manifest, trust
+from rayfish.run.manifest import REPLAY, read_header, require_whole
 
 if TYPE_CHECKING:
     from rayfish.experiment import Experiment
     from rayfish.run.trainer import Trainer
 
-LAYOUT = 2
-REPLAY = "replay.lz4"
-_HEADER = "rayfish.json"
 _DRAFTS = (".writing-", ".dropping-", ".aside-")
 _PACKAGES = ("ray", "torch", "gymnasium", "numpy")
 
@@ -78,6 +76,7 @@ def write(
 
 
 def _fill(draft: Path, trainer: Trainer, best: dict[str, Any] | None, *, to_play: bool) -> None:
+    from rayfish.algorithm.saved_config import hide_variables
     from rayfish.run.policy import save_policy
     from rayfish.run.policy_files import is_native
 
@@ -88,10 +87,10 @@ def _fill(draft: Path, trainer: Trainer, best: dict[str, Any] | None, *, to_play
         parts = trainer.policy_parts()
         if not all(is_native(module) for module in parts["modules"].values()):
             trainer.algorithm.save_to_path(str((draft / "algorithm").resolve()))
+    hide_variables(draft / "algorithm", trainer.experiment.variables)
     save_policy(draft / "policy", **(parts or trainer.policy_parts()))
     trainer.experiment.save(draft / "config.yaml")
-    header = _header(trainer) | {"best": best, "files": _checksums(draft)}
-    (draft / _HEADER).write_text(json.dumps(header, indent=2) + "\n", encoding="utf-8")
+    manifest.write_header(draft, _header(trainer) | {"best": best})
 
 
 def _fill_training(draft: Path, trainer: Trainer) -> None:
@@ -108,37 +107,6 @@ def _fill_training(draft: Path, trainer: Trainer) -> None:
         snapshot.save_replay(trainer.algorithm, draft / REPLAY)
 
 
-def read_header(folder: Path) -> dict[str, Any]:
-    """A checkpoint's `rayfish.json`, checked to be readable by this installation."""
-    path = folder / _HEADER
-    try:
-        header = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise CheckpointError(
-            f"{folder} is not a Rayfish checkpoint: it has no rayfish.json",
-            "rayfish runs list shows the runs here; name a run or a folder under its checkpoints/",
-        ) from None
-    except json.JSONDecodeError as error:
-        raise CheckpointError(
-            f"{path} is cut short or damaged at line {error.lineno}", "use an earlier checkpoint of the run"
-        ) from error
-    except (OSError, ValueError) as error:
-        raise CheckpointError(
-            f"{path} cannot be read: {error}", "use an earlier checkpoint of the run"
-        ) from error
-    if not isinstance(header, dict):
-        raise CheckpointError(
-            f"{path} is damaged: it holds a {type(header).__name__}", "use an earlier checkpoint of the run"
-        )
-    if header.get("layout", 0) > LAYOUT:
-        raise CheckpointError(
-            f"{folder} was made with Rayfish {header['versions']['rayfish']} (layout {header['layout']}); "
-            f"you have {rayfish.__version__} (layout {LAYOUT})",
-            f"pip install 'rayfish>={header['versions']['rayfish']}'",
-        )
-    return header
-
-
 def require_same_ray(folder: Path, header: dict[str, Any]) -> None:
     """Training can only go on with the Ray line that wrote the algorithm's state."""
     made, here = header["versions"].get("ray", "?"), version("ray")
@@ -147,26 +115,6 @@ def require_same_ray(folder: Path, header: dict[str, Any]) -> None:
             f"{folder} was made with Ray {made}; you have Ray {here}",
             f"pip install 'ray=={made}' to continue it, or start from its weights with algo.checkpoint_path",
         )
-
-
-def require_whole(folder: Path, header: dict[str, Any]) -> None:
-    """Every file of a checkpoint is there and reads as it was written.
-
-    :raises CheckpointError: it was cut short or changed since
-    """
-    for name, (size, checksum) in header.get("files", {}).items():
-        path = folder / name
-        try:
-            wrong = path.stat().st_size != size or _checksum(path) != checksum
-        except FileNotFoundError:
-            wrong = name != REPLAY  # a replay buffer goes when a later checkpoint has one
-        except OSError:
-            wrong = True
-        if wrong:
-            raise CheckpointError(
-                f"{folder} is damaged: {name} is not as it was written",
-                "use an earlier checkpoint of the run",
-            )
 
 
 def require_fitting(folder: Path, header: dict[str, Any], trainer: Trainer) -> None:
@@ -201,7 +149,10 @@ def require_same_task(folder: Path, header: dict[str, Any], experiment: Experime
 
 
 def restore(folder: Path, trainer: Trainer) -> list[str]:
-    """Puts a checkpoint into the trainer's freshly built algorithm; gives what could not be exact."""
+    """Puts a checkpoint into the trainer's freshly built algorithm; gives what could not be exact.
+
+    Its files are unpickled: who calls this has checked that they are whole and trusted.
+    """
     from rayfish.algorithm import parts, snapshot
 
     parts.restore(trainer.algorithm, folder / "algorithm")
@@ -214,7 +165,7 @@ def restore(folder: Path, trainer: Trainer) -> list[str]:
     if not (folder / "processes").is_dir():
         notes.append("this checkpoint is of an older Rayfish: episodes begin anew and random numbers differ")
         return notes
-    states = {path.stem: path.read_bytes() for path in (folder / "processes").iterdir()}
+    states = {path.stem: path.read_bytes() for path in (folder / "processes").glob("[!.]*.lz4")}
     missing = snapshot.put(trainer.algorithm, states)
     algo = trainer.experiment.get("algo.name")
     if algo in INEXACT:
@@ -225,12 +176,21 @@ def restore(folder: Path, trainer: Trainer) -> list[str]:
 
 
 def adopt(folder: Path, donor: Path) -> Path:
-    """Copies a checkpoint of another run into `folder`, where it becomes the last; gives its place there."""
+    """Copies a checkpoint of another run into `folder`, where it becomes the last; gives its place there.
+
+    :raises CheckpointError: the checkpoint is damaged
+    :raises NotTrusted: another user made it, and it is not trusted
+    """
+    header = read_header(donor)
+    require_whole(donor, header)
+    trust.require_checkpoint(donor)
     folder.mkdir(parents=True, exist_ok=True)
-    iteration = int(read_header(donor)["iteration"])
+    iteration = int(header["iteration"])
     draft = folder / f".writing-{iteration:06d}-{os.getpid()}"
     shutil.rmtree(draft, ignore_errors=True)
     shutil.copytree(donor, draft)
+    if not manifest.is_own(draft):
+        manifest.write_header(draft, header)  # it is this user's from now on
     for path in folder.glob("[0-9]*"):
         if int(path.name) >= iteration:
             shutil.rmtree(path)
@@ -252,7 +212,6 @@ def _header(trainer: Trainer) -> dict[str, Any]:
         except PackageNotFoundError:
             continue
     return {
-        "layout": LAYOUT,
         "versions": versions,
         "algo": trainer.experiment.get("algo.name"),
         "env": trainer.experiment.get("environment.env"),
@@ -293,20 +252,6 @@ def _differing(made: list[str], here: list[str] | None) -> str:
     what = "observations" if made[0] != here[0] else "actions"
     index = 0 if what == "observations" else 1
     return f"{what} {made[index]} then, {here[index]} now"
-
-
-def _checksums(folder: Path) -> dict[str, tuple[int, int]]:
-    files = sorted(path for path in folder.rglob("*") if path.is_file())
-    return {str(path.relative_to(folder)): (path.stat().st_size, _checksum(path)) for path in files}
-
-
-def _checksum(path: Path) -> int:
-    """CRC-32: finds what a broken disk or an interrupted copy did."""
-    value = 0
-    with path.open("rb") as file:
-        while block := file.read(2**20):
-            value = zlib.crc32(block, value)
-    return value
 
 
 class Checkpoints:

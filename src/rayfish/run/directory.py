@@ -11,10 +11,8 @@
 
 from __future__ import annotations
 
-import fcntl
 import json
-import os
-import platform
+import logging
 import secrets
 import shlex
 import shutil
@@ -22,20 +20,27 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
+from functools import cache
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any
 
 from rayfish.errors import CheckpointError, RayfishError, RunNotFound
-from rayfish.files import atomic_link, atomic_write
+from rayfish.experiment.tree import leaves
+from rayfish.files import atomic_link, atomic_write, last_write, set_aside, why_unwritable
 from rayfish.metrics import names
-from rayfish.run.named import answering, few
+from rayfish.run import lease
+from rayfish.run.named import SweepFolder, age, answering, few, newest_first, sweeps_at, wrong_types
 from rayfish.run.old_checkpoint import refuse
+from rayfish.run.trust import save_config
 
 __all__ = [
     "RunDirectory",
     "atomic_link",
     "atomic_write",
+    "damaged_runs",
     "find_checkpoint",
+    "find_folder",
+    "find_resumable",
     "find_run",
     "list_runs",
 ]
@@ -45,13 +50,16 @@ if TYPE_CHECKING:
 
 LAYOUT = 1
 RUNNING, DONE, STOPPED, FAILED = "running", "done", "stopped", "failed"
-LOST = "lost"
-"""Shown for a run that says it is running while its process is gone; never written."""
+DAMAGED = "damaged"
+"""Shown for a run whose run.json cannot be read; never written."""
 
 DEFAULT_ROOT = "runs"
+_log = logging.getLogger(__name__)
 
 PROGRESS_EVERY_S = 5.0
 """How old `run.json` may be while training goes on."""
+
+_RECORD = "run.json"
 
 
 class RunDirectory:
@@ -61,7 +69,7 @@ class RunDirectory:
         self.path = path
         self.data = data
         self._written = 0.0
-        self._held: IO[str] | None = None
+        self._lease: lease.Lease | None = None
 
     @classmethod
     def create(
@@ -92,7 +100,7 @@ class RunDirectory:
         run = cls(path, {})
         with _whole_or_not_at_all(path):
             (path / "checkpoints").mkdir()
-            experiment.save(path / "config.yaml")
+            run.save_config(experiment)
             atomic_write(path / "overrides.yaml", words)
             atomic_write(path / "command.txt", text + "\n")
             atomic_write(path / "provenance.json", _json(provenance.collect()))
@@ -110,11 +118,12 @@ class RunDirectory:
             algo=experiment.get("algo.name"),
             env=_env_name(experiment),
             seed=experiment.get("debugging.seed"),
+            tags=tags_of(experiment),
             counters={},
             best=None,
             times={"created": _now(), "begun": None, "ended": None},
             runner=None,
-            process=_this_process(),
+            process=lease.this_process(),
         )
 
     @classmethod
@@ -132,6 +141,9 @@ class RunDirectory:
             raise _damaged(path, f"cannot be read: {error.strerror}") from None
         if not isinstance(data, dict):
             raise _damaged(path, f"is damaged: it holds a {type(data).__name__}, not keys and values")
+        wrong = wrong_types(data)
+        if wrong:
+            raise _damaged(path, f"is damaged: {wrong}")
         if data.get("layout", 0) > LAYOUT:
             raise RayfishError(
                 f"the run {path} has layout {data['layout']}, this Rayfish reads layouts up to {LAYOUT}",
@@ -161,11 +173,16 @@ class RunDirectory:
 
     @property
     def overrides(self) -> list[str]:
-        """The `key=value` words the run was started with."""
+        """The `key=value` words the run was started with; none where they cannot be read."""
         import yaml
 
-        file = self.path / "overrides.yaml"
-        return list(yaml.safe_load(file.read_text(encoding="utf-8")) or []) if file.exists() else []
+        from rayfish.experiment.yaml_reader import safe_load
+
+        try:
+            words = safe_load((self.path / "overrides.yaml").read_text(encoding="utf-8"))
+        except (OSError, ValueError, yaml.YAMLError):
+            return []
+        return [str(word) for word in words] if isinstance(words, list) else []
 
     @property
     def checkpoints(self) -> Path:
@@ -180,15 +197,18 @@ class RunDirectory:
     @property
     def status(self) -> str:
         """The status as it is: a run whose process is gone is `lost`, whatever `run.json` says."""
-        status = self.data.get("status", FAILED)
-        return LOST if status == RUNNING and not _alive(self.data.get("process") or {}) else status
+        return lease.status(self.data, self.path, _RECORD)
 
     def update(self, **fields: Any) -> None:
-        """Set fields of `run.json`; a dict is merged into the dict that is there."""
+        """Set fields of `run.json`; a dict is merged into the dict that is there.
+
+        :raises lease.Taken: the run is another process's by now
+        """
+        self.require_held()
         for key, value in fields.items():
             old = self.data.get(key)
             self.data[key] = old | value if isinstance(old, dict) and isinstance(value, dict) else value
-        atomic_write(self.path / "run.json", _json(self.data))
+        atomic_write(self.path / _RECORD, _json(self.data))
         self._written = time.monotonic()
 
     def begin(self, runner: str, why: str) -> None:
@@ -200,7 +220,7 @@ class RunDirectory:
         self.update(
             status=RUNNING,
             reason=None,
-            process=_this_process(),
+            process=lease.this_process(),
             times={"begun": _now(), "ended": None},
             runner={"used": runner, "why": why},
         )
@@ -219,58 +239,80 @@ class RunDirectory:
             self.update()
 
     def finish(self, status: str, reason: str) -> None:
-        """Write the end of the run: `done`, `stopped` or `failed`, and why."""
-        self.update(status=status, reason=reason, times={"ended": _now()})
-        if self._held is not None:
-            self._held.close()
-            self._held = None
+        """Write the end of the run: `done`, `stopped` or `failed`, and why; also on a disk that is full."""
+        self.require_held()
+        times = (self.data.get("times") or {}) | {"ended": _now()}
+        self.data |= {"status": status, "reason": reason, "times": times}
+        try:
+            last_write(self.path / _RECORD, _json(self.data))
+        finally:
+            if self._lease is not None:
+                self._lease.release()
+                self._lease = None
 
-    def continued(self, experiment: Experiment) -> None:
-        """Notes what a resume changed: the experiment as it is now, and the words that were added."""
-        experiment.save(self.config_file)
+    def require_held(self) -> None:
+        """Refuses to go on with a run that another process has taken over.
+
+        :raises lease.Taken: this process was suspended for longer than its lease, say
+        """
+        if self._lease is not None:
+            self._lease.require()
+
+    def save_config(self, experiment: Experiment) -> None:
+        """Writes `config.yaml`, signed, so that a resume knows it again."""
+        save_config(experiment, self.path)
+
+    def continued(self, experiment: Experiment, iteration: int) -> None:
+        """Notes what a resume changed: the experiment as it is now, and the words that were added.
+
+        `resumes` in run.json has, per resume, the iteration after which the new settings hold, and of each
+        changed key the value before and after.
+        """
+        from rayfish.experiment import Experiment as Loaded
+
+        before = dict(leaves(Loaded.load(self.config_file).config))
+        after = dict(leaves(experiment.config))
+        kept = [entry for entry in self.data.get("resumes") or [] if entry["iteration"] <= iteration]
+        for entry in reversed((self.data.get("resumes") or [])[len(kept) :]):  # their iterations are dropped
+            before |= {key: old for key, (old, _) in entry["changed"].items()}
+        changed = {
+            key: [before.get(key), after.get(key)]
+            for key in {**before, **after}
+            if before.get(key) != after.get(key)
+        }
+        entry = {"iteration": iteration, "time": _now(), "changed": changed}
+        self.update(resumes=[*kept, entry])
+        self.save_config(experiment)
         if experiment.overrides:
             words = shlex.join(["rayfish", "train", "--resume", str(self.path), *experiment.overrides])
-            old = (self.path / "command.txt").read_text(encoding="utf-8")
-            atomic_write(self.path / "command.txt", f"{old}{words}\n")
+            # Appended as bytes: what stands in the file need not be text.
+            with (self.path / "command.txt").open("ab") as file:
+                file.write(f"{words}\n".encode(errors="backslashreplace"))
 
     def require_idle(self, *, elsewhere: bool = True) -> None:
         """Refuses a run that another process is training; from now on others are refused this one.
 
         :param elsewhere: whether that may be a process of another machine, which cannot be seen from here,
-            while run.json is young; False for one who knows who trains it
+            while its lease lasts; False for one who knows who trains it
         """
-        age = time.time() - (self.path / "run.json").stat().st_mtime
-        here = (self.data.get("process") or {}).get("host") == platform.node()
-        if self.status == RUNNING and (here or (elsewhere and age < 12 * PROGRESS_EVERY_S)):
-            process = self.data.get("process") or {}
-            raise RayfishError(
-                f"the run {self.path} is in training: process {process.get('pid')} on {process.get('host')}",
-                "wait for it, or stop it with Ctrl-C (SIGINT) there; then resume",
-            )
-        self._lock()
-
-    def _lock(self) -> None:
-        """Hold the folder for this process: run.json alone cannot tell two that begin at once.
-
-        The lock goes with the process, however that ends.
-        """
+        running = self.data.get("status") == RUNNING
         try:
-            held = (self.path / ".lock").open("w", encoding="utf-8")
+            self._lock(self.data.get("process") if running else None, elsewhere=elsewhere)
         except OSError as error:
+            reason, remedy = why_unwritable(error, self.path)
             raise RayfishError(
-                f"the run folder {self.path} cannot be written: {error.strerror}",
-                "copy it to a place you may write, and resume it there",
+                f"the run folder {self.path} cannot be written: {reason}",
+                f"{remedy}, or copy the run to a place you may write, and resume it there",
             ) from None
-        try:
-            fcntl.lockf(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except (BlockingIOError, PermissionError):
-            held.close()
-            raise RayfishError(
-                f"another process is about to train the run {self.path}", "wait for it, then resume"
-            ) from None
-        except OSError:  # a file system without locks
-            pass
-        self._held = held
+
+    def _lock(self, process: Mapping[str, Any] | None = None, *, elsewhere: bool = True) -> None:
+        """Hold the folder for this process, with some space on the disk to write down its end.
+
+        :param process: who trained the run last, when that is not known to have ended
+        """
+        what = f"the run {self.path} is in training"
+        self._lease = lease.take(self.path, _RECORD, what, process, elsewhere=elsewhere)
+        set_aside(self.path)
 
     def checkpoint_path(self, iteration: int) -> Path:
         """Where the checkpoint of an iteration lies."""
@@ -294,31 +336,55 @@ class RunDirectory:
 
 def list_runs(root: str | Path = DEFAULT_ROOT) -> list[RunDirectory]:
     """Every run under `root`, newest first; folders that cannot be read are left out."""
-    return _runs_at(Path(root), "*/*/run.json")
+    return [run for run in _runs_at(Path(root), "*/*/run.json") if run.status != DAMAGED]
 
 
-def find_run(text: str | Path, root: str | Path = DEFAULT_ROOT) -> Path:
-    """The run that `text` means: a path, a name (its newest run), an id or its beginning, or `last`."""
+def damaged_runs(root: str | Path = DEFAULT_ROOT) -> list[RunDirectory]:
+    """The runs under `root` whose run.json cannot be read, with the status `damaged` and the reason."""
+    return [run for run in _runs_at(Path(root), "*/*/run.json") if run.status == DAMAGED]
+
+
+def find_folder(text: str | Path, root: str | Path = DEFAULT_ROOT) -> Path:
+    """The run or sweep that `text` means: a path, a name (its newest), an id or its beginning, or `last`."""
     path = Path(text)
     refuse(path)
     if path.exists():
-        if (path / "sweep.json").is_file() and (path / "best" / "run.json").is_file():
-            return (path / "best").resolve()  # a sweep means its best trial
         for folder in (path, *path.absolute().parents):
-            if (folder / "run.json").is_file():
+            if (folder / "run.json").is_file() or (folder / "sweep.json").is_file():
                 return folder
-        inside = _runs_at(path, "*/run.json")
+        inside = newest_first([*_runs_at(path, "*/run.json"), *sweeps_at(path, "*/sweep.json")])
         if inside:
             return inside[0].path
-        for file in path.glob("*/run.json"):  # each of them is damaged
-            return file.parent
         if path.is_dir() and ("/" in str(text) or not list_runs(root)):
             raise RunNotFound(
                 f"{text} is neither a run nor a checkpoint: it has no run.json and no rayfish.json",
                 "rayfish runs list shows the runs here; name one, or a folder under its checkpoints/",
             )
     none_yet = "train one first (rayfish train cartpole), or give the path of a run"
-    return answering(str(text), list_runs(root), root, "run", none_yet)
+    found = newest_first([*_runs_at(Path(root), "*/*/run.json"), *sweeps_at(Path(root), "*/*/sweep.json")])
+    return answering(str(text), found, root, "run", none_yet)
+
+
+def find_run(text: str | Path, root: str | Path = DEFAULT_ROOT) -> Path:
+    """The run that `text` means, as in `find_folder`; a sweep means its best trial."""
+    folder = find_folder(text, root)
+    return folder if (folder / "run.json").is_file() else _best_trial(folder)
+
+
+def find_resumable(text: str | Path, root: str | Path = DEFAULT_ROOT) -> Path:
+    """The run that `rayfish train --resume` means by `text`: as in `find_folder`, without sweeps.
+
+    :raises RunNotFound: also for a sweep, which another command goes on with
+    """
+    runs = list_runs(root) if _is_last(str(text)) else []
+    folder = runs[0].path if runs else find_folder(text, root)
+    if (folder / "run.json").is_file():
+        return folder
+    raise RunNotFound(
+        f"{folder} is a sweep, not a run",
+        f"rayfish tune --resume {folder} goes on with it; "
+        f"rayfish train -f {folder}/best.yaml trains its best point",
+    )
 
 
 def find_checkpoint(
@@ -328,6 +394,7 @@ def find_checkpoint(
 
     :param order: which of a run's checkpoints is meant, the first that there is
 
+    `last` is the last run, or sweep, that has a checkpoint; where a later one has none, a line says so.
     `RUN/checkpoints/last`, `RUN/checkpoints/000020` and the same with a run's name in front work too.
     """
     path = Path(text)
@@ -335,7 +402,8 @@ def find_checkpoint(
         return path.resolve()
     refuse(path)
     word, slash, tail = str(text).partition("/checkpoints/")
-    run = RunDirectory.open(find_run(word if slash else text, root))
+    word = word if slash else str(text)
+    run = RunDirectory.open(_last_with_checkpoint(root) if _is_last(word) else find_run(word, root))
     wanted = [tail.strip("/")] if tail.strip("/") else list(order)
     for name in wanted:
         if (run.checkpoints / name / "rayfish.json").is_file():
@@ -353,18 +421,59 @@ def find_checkpoint(
     return run.checkpoints / known[-1]
 
 
+def _is_last(word: str) -> bool:
+    return word == "last" and not Path(word).exists()
+
+
+def _last_with_checkpoint(root: str | Path) -> Path:
+    """What `last` means where a checkpoint is needed."""
+    found = newest_first([*list_runs(root), *sweeps_at(Path(root), "*/*/sweep.json")])
+    for later, folder in enumerate(found):
+        run = folder.path
+        if isinstance(folder, SweepFolder):
+            if not (run / "best" / "run.json").is_file():
+                continue
+            run = _best_trial(run)
+        if RunDirectory.open(run).list_checkpoints():
+            if later:
+                newest = found[0]
+                what = f"{newest.path} after it has no checkpoint (its status is {newest.status})"
+                _note_once(f"last is {folder.path}, the last with a checkpoint; {what}")
+            return run
+    return find_run("last", root)  # which says what is missing
+
+
+@cache
+def _note_once(text: str) -> None:
+    """A checkpoint may be looked up several times in one command."""
+    _log.warning("note: %s", text)
+
+
+def _best_trial(sweep: Path) -> Path:
+    if (sweep / "best" / "run.json").is_file():
+        return (sweep / "best").resolve()
+    if (sweep / "best").exists():
+        raise RunNotFound(
+            f"{sweep} is a sweep of a function or a program: its trials have no policy",
+            f"rayfish runs show {sweep}; its best point is in {sweep / 'best.yaml'}",
+        )
+    raise RunNotFound(
+        f"the sweep {sweep} has no best trial yet",
+        f"rayfish tune --resume {sweep} goes on with it; or name one of its trials: {sweep / 'trials'}/...",
+    )
+
+
 def _runs_at(root: Path, pattern: str) -> list[RunDirectory]:
-    found = []
+    """The runs there, newest first, then those that cannot be read."""
+    found, damaged = [], []
     for file in root.glob(pattern):
         try:
             found.append(RunDirectory.open(file.parent))
-        except RayfishError:
-            continue
-    return sorted(found, key=_age, reverse=True)
-
-
-def _age(run: RunDirectory) -> tuple[str, str]:
-    return str((run.data.get("times") or {}).get("created") or ""), run.path.name
+        except RayfishError as error:
+            name, run_id = file.parent.parent.name, file.parent.name.rpartition("-")[2]
+            data = {"name": name, "id": run_id, "status": DAMAGED, "reason": error.what}
+            damaged.append(RunDirectory(file.parent, data))
+    return [*newest_first(found), *sorted(damaged, key=age, reverse=True)]
 
 
 def _damaged(path: Path, why: str) -> RunNotFound:
@@ -387,9 +496,10 @@ def _whole_or_not_at_all(path: Path) -> Iterator[None]:
             with suppress(OSError):
                 parent.rmdir()
         if isinstance(error, OSError):
+            reason, remedy = why_unwritable(error, path)
             raise RayfishError(
-                f"the run folder {path} cannot be written: {error.strerror or error}",
-                "free space there, or set runtime.local_dir to a folder on another disk",
+                f"the run folder {path} cannot be written: {reason}",
+                f"{remedy}, or set runtime.local_dir to a folder on another disk",
             ) from error
         raise
 
@@ -418,30 +528,15 @@ def _env_name(experiment: Experiment) -> str:
     return str(experiment.get("environment.env"))
 
 
+def tags_of(experiment: Experiment) -> list[str]:
+    """`runtime.tags`, one or a list of them."""
+    tags = experiment.get("runtime.tags") or []
+    return [str(tag) for tag in (tags if isinstance(tags, list | tuple) else [tags])]
+
+
 def _default_name(experiment: Experiment) -> str:
     env = _env_name(experiment).replace(":", "/").rstrip("/").rpartition("/")[2]
     return f"{experiment.get('algo.name')}-{env}"
-
-
-def _process_start(pid: int) -> float | None:
-    """When the process began; tells it from a later one with the same number."""
-    import psutil
-
-    try:
-        return float(psutil.Process(pid).create_time())
-    except psutil.Error:
-        return None
-
-
-def _this_process() -> dict[str, Any]:
-    return {"host": platform.node(), "pid": os.getpid(), "start": _process_start(os.getpid())}
-
-
-def _alive(process: dict[str, Any]) -> bool:
-    if process.get("host") != platform.node():
-        return True  # Another machine's process cannot be seen from here: believe the file.
-    start = _process_start(int(process.get("pid") or 0))
-    return start is not None and (process.get("start") is None or abs(start - process["start"]) < 2.0)
 
 
 def _now() -> str:

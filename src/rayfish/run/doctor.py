@@ -14,6 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rayfish.run import provenance
+from rayfish.run import token as ray_token
+from rayfish.run.local_ray import OPEN_TO_OTHERS
 from rayfish.threads import machine_cpus
 
 OK, WARN, FAIL = "ok", "warn", "fail"
@@ -208,9 +210,9 @@ def token() -> Check:
         return Check("tokens", WARN, what, "unset RAY_AUTH_MODE")
     if "RAY_AUTH_TOKEN" in os.environ:
         return Check("tokens", OK, "from RAY_AUTH_TOKEN")
-    place = Path(os.environ.get("RAY_AUTH_TOKEN_PATH") or Path.home() / ".ray" / "auth_token")
-    if not place.exists():
-        return Check("tokens", OK, "none yet: Ray makes one when it first starts")
+    place = ray_token.place()
+    if place is None or not place.exists():
+        return Check("tokens", OK, "none yet: it is made when Ray first starts")
     mode = stat.S_IMODE(place.stat().st_mode)
     if mode & 0o077:
         return Check(
@@ -222,9 +224,14 @@ def token() -> Check:
 def ray_starts() -> Check:
     """Start Ray, run one task, stop it."""
     begun = time.monotonic()
+    ray_token.make()
     # Its own process: a Ray that hangs or dies must not take this one along.
     process = subprocess.Popen(
-        [sys.executable, "-c", _RAY_PROBE], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
+        [sys.executable, "-c", _RAY_PROBE],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={OPEN_TO_OTHERS: "0", **os.environ},
     )
     try:
         _, errors = process.communicate(timeout=_RAY_TIMEOUT_S)

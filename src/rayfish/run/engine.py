@@ -26,7 +26,7 @@ import psutil
 
 from rayfish.envs.resolve import OWN_NAMES
 from rayfish.errors import RayfishError
-from rayfish.run import local_ray
+from rayfish.run import local_ray, token
 from rayfish.threads import machine_cpus
 
 MEANWHILE = "rayfish-meanwhile"
@@ -95,7 +95,9 @@ def running_ray(
     """
     _quiet_environment(paths)
     if options.address:
-        _bring_token()
+        token.bring()
+    else:
+        token.make()
     import ray
 
     if ray.is_initialized():
@@ -105,11 +107,14 @@ def running_ray(
     _ended_here.clear()
     try:
         with _deaf_to_sigterm():
-            if options.address or options.dashboard:
-                ray.init(**(_joining(options, paths) if options.address else _starting(options)))
+            if options.address:
+                ray.init(**_joining(options, paths))
+            elif options.dashboard:
+                with local_ray.on_loopback():
+                    ray.init(**_starting(options))
             else:
                 local_ray.import_what_init_imports()
-                with local_ray.few_processes(workers), _whole_or_nothing():
+                with local_ray.on_loopback(), local_ray.few_processes(workers), _whole_or_nothing():
                     beside.start()
                     # Not the other way round: Ray's processes end with the thread that started them.
                     ray.init(**_starting(options))
@@ -121,6 +126,7 @@ def running_ray(
         _end(ray)
         raise
     try:
+        _close_to_others()
         _wait_for(beside)
         yield ray
     finally:
@@ -128,13 +134,6 @@ def running_ray(
 
 
 _ALWAYS: dict[str, Any] = {"log_to_driver": True, "logging_level": logging.ERROR, "namespace": "rayfish"}
-
-
-def _bring_token() -> None:
-    """A cluster that was started with a token asks for it; Ray does not send one unless it is told to."""
-    file = Path(os.environ.get("RAY_AUTH_TOKEN_PATH") or "~/.ray/auth_token").expanduser()
-    if "RAY_AUTH_MODE" not in os.environ and ("RAY_AUTH_TOKEN" in os.environ or file.is_file()):
-        os.environ["RAY_AUTH_MODE"] = "token"
 
 
 def _joining(options: RayOptions, paths: Sequence[str]) -> dict[str, Any]:
@@ -161,6 +160,14 @@ def _wait_for(thread: threading.Thread) -> None:
         thread.join()
 
 
+def _close_to_others() -> None:
+    """The sockets and logs of a local Ray are its user's; Ray lets every user of the machine write there."""
+    node = _node()
+    if node is not None and node.head:
+        with suppress(OSError):
+            Path(node.get_session_dir_path()).chmod(0o700)
+
+
 def _quietly(work: Callable[[], object] | None) -> None:
     """Work done ahead of time: whoever needs it does it again where it failed, and hears why."""
     if work is not None:
@@ -170,16 +177,17 @@ def _quietly(work: Callable[[], object] | None) -> None:
 
 @contextmanager
 def _deaf_to_sigterm() -> Iterator[None]:
-    """A local Ray started in the block never hears SIGTERM; it ends with this process, or when told.
+    """A local Ray started in the block sees no SIGTERM and no SIGHUP; it ends with this process.
 
-    A job that is preempted gets SIGTERM in all its processes. Were Ray to end there and then, the
-    run could no longer save its checkpoint.
+    A job that is preempted gets SIGTERM in all its processes, one whose terminal is closed SIGHUP. Were
+    Ray to end there and then, the run could no longer save its checkpoint.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
         return
     handler = signal.getsignal(signal.SIGTERM)
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})  # children inherit it
+    # Children inherit it.
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM, signal.SIGHUP})
     try:
         yield
     finally:

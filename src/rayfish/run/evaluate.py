@@ -17,10 +17,10 @@ from typing import Any
 from rayfish.errors import RayfishError
 from rayfish.experiment import Experiment
 from rayfish.experiment.words import Override, as_words
+from rayfish.files import atomic_write, why_unwritable
 from rayfish.run import baselines as base
 from rayfish.run import episodes_table, playing
 from rayfish.run.baselines import Offer, Row
-from rayfish.run.directory import atomic_write
 from rayfish.run.faults import explained
 from rayfish.run.playing import Game
 
@@ -90,6 +90,7 @@ def evaluate(
     out: str | Path | None = None,
     baselines: Sequence[str] = (),
     progress: Progress | None = None,
+    trust: bool = False,
 ) -> Evaluation:
     """Plays episodes with a run's best (else last) checkpoint, or with the checkpoint named.
 
@@ -105,6 +106,7 @@ def evaluate(
         written only where this is given
     :param baselines: baselines of the environment that play the same episodes; `all` is every one
     :param progress: called after each episode with how many are done and the last return
+    :param trust: run the code that another user's run names
     """
     words = as_words(overrides)
     tell = progress or (lambda done, last: None)
@@ -121,7 +123,15 @@ def evaluate(
             tell=tell,
         )
     game = playing.prepare(
-        run, words, verb="evaluate", episodes=episodes, steps=steps, seed=seed, explore=explore, env=env
+        run,
+        words,
+        verb="evaluate",
+        episodes=episodes,
+        steps=steps,
+        seed=seed,
+        explore=explore,
+        env=env,
+        trust=trust,
     )
     experiment = game.experiment
     offer = base.required(experiment) if baselines else base.offer_of(experiment)
@@ -264,7 +274,8 @@ def _write(found: Evaluation) -> None:
         file.parent.mkdir(parents=True, exist_ok=True)
         atomic_write(file, json.dumps(asdict(found), indent=2) + "\n")
     except OSError as error:
+        reason, remedy = why_unwritable(error, file)
         raise RayfishError(
-            f"the evaluation cannot be written to {file}: {error.strerror or error}",
-            "name a file you may write with --out",
+            f"the evaluation cannot be written to {file}: {reason}",
+            f"{remedy}, or name another file with --out",
         ) from error

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import logging
+import os
 import re
 import signal
 import traceback
@@ -17,6 +18,7 @@ from rayfish.envs.guard import NOTE
 from rayfish.envs.pulse import is_library
 from rayfish.envs.restarts import OPTION
 from rayfish.errors import CheckpointError, RayfishError, RunFailed
+from rayfish.files import is_full, why_unwritable
 
 if TYPE_CHECKING:
     from rayfish.experiment import Experiment
@@ -56,7 +58,7 @@ def explained(experiment: Experiment, watch: Watch | None = None) -> Iterator[No
     except (RayfishError, KeyboardInterrupt):
         raise
     except Exception as error:
-        _logger.error("what stopped the run", exc_info=error)
+        keep_traceback(error)
         reason = explain(error, str(experiment.get("environment.env")), OPTION if watch is not None else "")
         raise RunFailed(reason.what, reason.hint) from error
 
@@ -67,20 +69,35 @@ def writing(folder: Path) -> Iterator[None]:
     try:
         yield
     except (OSError, CheckpointError) as error:
-        if not (folder / "run.json").is_file():
-            _logger.error("what stopped the run", exc_info=error)
-            what = f"the run folder {folder} was removed while the run was training"
-            raise RunFailed(what, "start the run again; what was removed cannot be resumed") from error
-        if not isinstance(error, OSError):
+        failure = of_files(error, folder)
+        if failure is error:
             raise
-        _logger.error("what stopped the run", exc_info=error)
-        if error.errno in (errno.ENOSPC, errno.EDQUOT):
-            what = f"the disk is full: {folder} cannot be written ({error.strerror})"
-            hint = f"free space, then rayfish train --resume {folder}"
-        else:
-            what = f"{folder} cannot be written: {error}"
-            hint = f"mend that, then rayfish train --resume {folder}"
-        raise RunFailed(what, hint) from error
+        keep_traceback(error)
+        raise failure from error
+
+
+def keep_traceback(error: BaseException) -> None:
+    """Into log.txt alone: the console shows no line of this module's logger."""
+    _logger.error("what stopped the run", exc_info=error)
+
+
+def of_files(error: BaseException, folder: Path) -> BaseException:
+    """The message for a run whose files cannot be written; any other exception as it is."""
+    if not isinstance(error, OSError | CheckpointError):
+        return error
+    if not (folder / "run.json").is_file():
+        what = f"the run folder {folder} was removed while the run was training"
+        return RunFailed(what, "start the run again; what was removed cannot be resumed")
+    then = f", then rayfish train --resume {folder}"
+    if isinstance(error, CheckpointError):
+        cause = error.__cause__
+        if not is_full(cause) and "No space left" not in str(cause):  # safetensors says it in its own way
+            return error
+        full = cause if isinstance(cause, OSError) else OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return CheckpointError(error.what, why_unwritable(full, folder)[1] + then)
+    reason, remedy = why_unwritable(error, folder)
+    prefix = "the disk is full: " if is_full(error) else ""
+    return RunFailed(f"{prefix}{folder} cannot be written ({reason})", remedy + then)
 
 
 def ending(error: BaseException) -> tuple[str, str]:

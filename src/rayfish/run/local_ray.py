@@ -17,6 +17,9 @@ from importlib import import_module
 from typing import Any
 
 _NO_IDLE_WORKERS = "RAY_prestart_worker_first_driver"
+OPEN_TO_OTHERS = "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"
+"""Ray's variable: with 1, a local Ray listens on every interface; with 0, on 127.0.0.1."""
+
 _LOOK_EVERY_S, _PATIENCE_S = 0.02, 20.0
 _IMPORTED_BY_INIT = (
     "argparse",
@@ -38,6 +41,21 @@ def few_processes(workers: int) -> Iterator[None]:
         if not workers and _NO_IDLE_WORKERS not in os.environ:
             os.environ[_NO_IDLE_WORKERS] = "0"
             replaced.callback(os.environ.pop, _NO_IDLE_WORKERS, None)
+        yield
+
+
+@contextmanager
+def on_loopback() -> Iterator[None]:
+    """While entered, a Ray that `ray.init` starts listens on 127.0.0.1 alone: gRPC, agents and metrics.
+
+    Ray does so by itself on systems where it forms no clusters. Its own variable for that, when it is set,
+    decides instead.
+    """
+    with ExitStack() as replaced:
+        if OPEN_TO_OTHERS not in os.environ:
+            with suppress(ImportError, AttributeError):
+                constant = ("ray._private.ray_constants", "ENABLE_RAY_CLUSTER", lambda _: False)
+                replaced.enter_context(_replaced(*constant))
         yield
 
 

@@ -7,6 +7,7 @@ worker's name and level back, and also takes in what the driver itself logs and 
 
 from __future__ import annotations
 
+import faulthandler
 import io
 import logging
 import os
@@ -14,14 +15,16 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, TextIO
 
 from rayfish.envs.pulse import BEAT
+from rayfish.printable import printable
 from rayfish.run import lines
 from rayfish.run.heard import heard
+from rayfish.streams import steady
 
 Sink = Callable[[str, str, str], None]
 """Called with (level, who, text), from any thread."""
@@ -67,7 +70,8 @@ def capture(log_file: Path, sink: Sink, level: str = "WARN") -> Iterator[None]:
         code logs is shown from INFO on, from DEBUG on if this is DEBUG
     """
     with ExitStack() as stack:
-        log = stack.enter_context(Path(log_file).open("a", encoding="utf-8", buffering=1))
+        log = LogFile(Path(log_file))
+        stack.callback(log.close)
         router = _Router(log, sink, level)
         stack.callback(router.flush)
         stack.enter_context(_driver_descriptor(log))
@@ -88,17 +92,43 @@ def hear_workers(sink: Sink, level: str = "WARN") -> Iterator[None]:
     if "emit" in vars(ray_logging.global_worker_stdstream_dispatcher):
         yield
         return
-    with (
-        Path(os.devnull).open("w", encoding="utf-8") as nowhere,
-        _worker_output(_Router(nowhere, sink, level)),
-    ):
+    with _worker_output(_Router(LogFile(Path(os.devnull)), sink, level)):
         yield
+
+
+class LogFile:
+    """A file that takes lines as long as the disk has room for them; lines it cannot take are dropped.
+
+    A full disk ends a run where its metrics are written, not in the `print` of an environment.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._file = path.open("ab", buffering=0)
+
+    @property
+    def closed(self) -> bool:
+        """Whether it takes no more lines."""
+        return self._file.closed
+
+    def fileno(self) -> int:
+        """The descriptor, for what writes past Python."""
+        return self._file.fileno()
+
+    def write(self, text: str) -> None:
+        """Append text."""
+        with suppress(OSError):
+            self._file.write(text.encode("utf-8", "replace"))
+
+    def close(self) -> None:
+        """Take no more lines."""
+        with suppress(OSError):
+            self._file.close()
 
 
 class _Router:
     """Decides for each message whether it is for the user or for the file only."""
 
-    def __init__(self, log: TextIO, sink: Sink, level: str) -> None:
+    def __init__(self, log: LogFile, sink: Sink, level: str) -> None:
         self._log = log
         self._sink = sink
         self._ray_level = _level(level)
@@ -360,9 +390,13 @@ def _driver_logging(router: _Router, level: str) -> Iterator[None]:
 
 
 def settle() -> None:
-    """Inside `capture`: Ray's libraries put handlers to the terminal in place as they are imported."""
+    """Inside `capture`: Ray's libraries put handlers to the terminal in place as they are imported.
+
+    Ray also has crashes reported where stderr goes, which is log.txt here.
+    """
     if _terminal:
         _through_root()
+        _crashes_to_terminal()
 
 
 def _through_root() -> None:
@@ -372,28 +406,40 @@ def _through_root() -> None:
 
 
 @contextmanager
-def _driver_descriptor(log: TextIO) -> Iterator[None]:
+def _driver_descriptor(log: LogFile) -> Iterator[None]:
     """What Ray's C++ core writes past Python would tear the live display and litter logs: into the file."""
     kept = os.dup(2)
+    before = faulthandler.is_enabled()
     _terminal.append(kept)
     os.dup2(log.fileno(), 2)
+    _crashes_to_terminal()
     try:
         yield
     finally:
         _terminal.remove(kept)
         os.dup2(kept, 2)
+        if before:
+            faulthandler.enable(2, all_threads=False)
+        else:
+            faulthandler.disable()
         os.close(kept)
+
+
+def _crashes_to_terminal() -> None:
+    """A crash in native code leaves its line of Python on the terminal; no other part of this process can."""
+    faulthandler.enable(_terminal[-1], all_threads=False)
 
 
 def to_terminal(text: str) -> None:
     """Writes to the terminal's stderr past everything that stands in for it, from any thread."""
-    os.write(_terminal[-1] if _terminal else 2, text.encode("utf-8", "replace"))
+    with suppress(OSError):  # it may be gone
+        os.write(_terminal[-1] if _terminal else 2, printable(text).encode("utf-8", "replace"))
 
 
 @contextmanager
 def _driver_streams(router: _Router) -> Iterator[None]:
     out, err = sys.stdout, sys.stderr
-    tees = _Tee(router, out), _Tee(router, err)
+    tees = _Tee(router, steady(out)), _Tee(router, steady(err))
     sys.stdout, sys.stderr = tees
     try:
         yield

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from datetime import datetime
 from pathlib import Path
 from typing import Any, Protocol
 
 from rayfish.errors import RunNotFound, did_you_mean
+from rayfish.run import lease
 
 
 class Named(Protocol):
@@ -14,6 +18,10 @@ class Named(Protocol):
 
     path: Path
     data: dict[str, Any]
+
+    @property
+    def status(self) -> str:
+        """How it ended, or that it has not."""
 
 
 def answering(word: str, folders: Sequence[Named], root: str | Path, kind: str, none_yet: str) -> Path:
@@ -57,3 +65,74 @@ def few(words: Sequence[str], most: int = 4) -> str:
 
 def _id(data: Mapping[str, Any]) -> str:
     return str(data.get("id"))
+
+
+class SweepFolder:
+    """A sweep among the runs; `rayfish.sweep.directory` has all of it."""
+
+    def __init__(self, path: Path, data: dict[str, Any]) -> None:
+        self.path, self.data = path, data
+
+    @property
+    def status(self) -> str:
+        """The status as it is: a sweep whose process is gone is `lost`."""
+        return lease.status(self.data, self.path, "sweep.json")
+
+
+def sweeps_at(root: Path, pattern: str) -> list[SweepFolder]:
+    """The sweeps there, in any order; unreadable ones are left out."""
+    found = []
+    for file in root.glob(pattern):
+        with suppress(OSError, ValueError):
+            data = json.loads(file.read_bytes())
+            if isinstance(data, dict):
+                found.append(SweepFolder(file.parent, data))
+    return found
+
+
+def newest_first(folders: Sequence[Any]) -> list[Any]:
+    """Runs and sweeps by age."""
+    return sorted(folders, key=age, reverse=True)
+
+
+def age(folder: Named) -> tuple[bool, str, str]:
+    """When it was made, for sorting; damaged ones are the oldest."""
+    data = folder.data
+    times = data.get("times")
+    created = (times.get("created") if isinstance(times, dict) else data.get("created")) or ""
+    return data.get("status") != "damaged", str(created), folder.path.name
+
+
+def wrong_types(data: Mapping[str, Any]) -> str:
+    """What of run.json is not what it should be; "" for nothing."""
+    kinds: dict[type, tuple[str, ...]] = {
+        dict: ("counters", "best", "times", "runner", "process"),
+        str: ("id", "name", "status", "algo", "env", "reason"),
+        list: ("tags", "resumes"),
+        int: ("layout",),
+    }
+    for kind, keys in kinds.items():
+        for key in keys:
+            value = data.get(key)
+            if value is not None and not isinstance(value, kind):
+                return f"{key} is {value!r:.40}"
+    for name, value in (data.get("counters") or {}).items():
+        if not isinstance(value, int | float):
+            return f"counters.{name} is {value!r:.40}"
+    for entry in data.get("resumes") or []:
+        if not (isinstance(entry, dict) and isinstance(entry.get("iteration"), int)):
+            return f"resumes has {entry!r:.40}"
+        changed = entry.get("changed")
+        if not isinstance(changed, dict) or any(
+            not isinstance(pair, list) or len(pair) != 2 for pair in changed.values()
+        ):
+            return f"resumes has {entry!r:.40}"
+    best = (data.get("best") or {}).get("value")
+    if best is not None and not isinstance(best, int | float):
+        return f"best.value is {best!r:.40}"
+    for name, stamp in (data.get("times") or {}).items():
+        try:
+            stamp is None or datetime.fromisoformat(stamp)
+        except (TypeError, ValueError):
+            return f"times.{name} is {stamp!r:.40}"
+    return ""

@@ -21,9 +21,18 @@ from rayfish.envs.kinds import alike, in_short, is_multi_agent
 from rayfish.envs.pulse import alive
 from rayfish.errors import ConfigError, RayfishError
 from rayfish.experiment import Experiment
-from rayfish.experiment.words import Override
+from rayfish.experiment.words import Override, as_words
+from rayfish.run import manifest
 from rayfish.run.directory import find_checkpoint
 from rayfish.run.policy import Agent, load
+from rayfish.run.policy_files import read_policies
+from rayfish.run.trust import code_in_env, code_in_policies, is_trusted, own_paths, require
+
+_OF_TRAINING = (
+    *("algo", "training", "learners", "resources", "stop_conditions", "checkpoint"),
+    *("reporting", "search", "tunables", "trackers"),
+)
+"""Sections that have no part in playing."""
 
 EPISODES = 20
 """How many are played where neither episodes nor steps are asked for."""
@@ -120,14 +129,16 @@ def prepare(
     seed: int,
     explore: bool,
     env: Any = None,
+    trust: bool = False,
 ) -> Game:
     """Everything that can be wrong with what was asked is told here, before anything is played.
 
     :param verb: the function of `rayfish` that asks, for the messages
+    :param trust: run the code that another user's checkpoint names
     """
     checkpoint = find_checkpoint(str(run))
-    experiment = _changed(Experiment.load(checkpoint / "config.yaml"), overrides, env, verb)
-    agent = load(checkpoint)
+    experiment = _experiment(checkpoint, overrides, verb=verb, env=env, trust=trust)
+    agent = load(checkpoint, trust=trust)
     agent.seed(seed)
     if episodes is None and steps is None:
         episodes = EPISODES
@@ -135,6 +146,34 @@ def prepare(
         asked = f"{episodes} episodes" if episodes is not None else f"{steps} steps"
         raise RayfishError(f"{asked} were asked for: nothing to play", "ask for at least 1")
     return Game(checkpoint, experiment, agent, episodes, steps, seed, explore)
+
+
+def agree(run: str | Path, overrides: Sequence[Override], *, verb: str, trust: bool) -> None:
+    """Asks whether another user's run may run code; a command does so before it draws on the terminal.
+
+    :raises NotTrusted: it may not
+    """
+    checkpoint = find_checkpoint(str(run))
+    if not is_trusted(checkpoint):
+        _experiment(checkpoint, overrides, verb=verb, env=None, trust=trust)
+
+
+def _experiment(
+    checkpoint: Path, overrides: Sequence[Override], *, verb: str, env: Any, trust: bool
+) -> Experiment:
+    """What a checkpoint was trained with, changed by the overrides; the user agrees to code it names."""
+    manifest.require_files(checkpoint, "config.yaml")
+    saved = Experiment.load(checkpoint / "config.yaml")
+    experiment = _changed(saved, overrides, env, verb)
+    if is_trusted(checkpoint):
+        return experiment
+    words = as_words(overrides)
+    code = code_in_env(experiment, words)
+    code += code_in_policies(read_policies(checkpoint / "policy", weights=False))
+    if code or trust:
+        require(checkpoint, code, trust=trust)
+        return experiment
+    return replace(experiment, paths=own_paths(words))
 
 
 @contextmanager
@@ -255,6 +294,12 @@ def check_length(length: int) -> None:
 
 def _changed(trained: Experiment, overrides: Sequence[Override], env: Any, verb: str) -> Experiment:
     """The experiment with overrides; a typo among them must not play another environment in silence."""
+    for key in (word.lstrip("+~").partition("=")[0] for word in as_words(overrides)):
+        if key.partition(".")[0] in _OF_TRAINING:
+            raise RayfishError(
+                f"{key} is a setting of the training: it changes nothing in how a trained policy plays",
+                "leave it out; settings of the environment do: environment.env_config.KEY=VALUE",
+            )
     changed = trained.with_overrides(overrides)
     if overrides:
         before = {problem.key for problem in signatures.problems(trained)}

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import fnmatch
 from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from torch import nn
 
 from rayfish.errors import CheckpointError, RayfishError, did_you_mean
 from rayfish.experiment.mapping import load_mapping
+from rayfish.run import trust as permission
 from rayfish.run.acting import Policy, open_policy
 from rayfish.run.agent_names import AgentNames
 from rayfish.run.policy_files import SavedPolicies, read_policies, save_policy
@@ -25,19 +27,28 @@ from rayfish.run.policy_files import SavedPolicies, read_policies, save_policy
 __all__ = ["Agent", "Policy", "load", "save_policy"]
 
 
-def load(run_or_checkpoint: str | Path, *, device: str = "cpu") -> Agent:
+def load(run_or_checkpoint: str | Path, *, device: str = "cpu", trust: bool = False) -> Agent:
     """The trained agent of a run (its best checkpoint, else its last) or of one checkpoint.
 
     :param run_or_checkpoint: a run (path, name, id, `last`) or a checkpoint folder
     :param device: where the networks run, such as "cpu" or "cuda"
+    :param trust: run the code that another user's checkpoint names; Rayfish's own networks need none
     :raises RayfishError: no such run, or a checkpoint this installation cannot read
+    :raises NotTrusted: it would run code, and is not signed with this user's key
     """
     folder = Path(run_or_checkpoint)
     if not (folder / "policy" / "policy.json").is_file():
         from rayfish.run.directory import find_checkpoint
 
         folder = find_checkpoint(str(run_or_checkpoint))
-    return Agent(read_policies(folder / "policy"), device=device)
+    saved = read_policies(folder / "policy")
+    if not permission.is_trusted(folder):
+        code = permission.code_in_policies(saved)
+        if code or trust:
+            permission.require(folder, code, trust=trust)
+        else:
+            saved = replace(saved, paths=[])
+    return Agent(saved, device=device)
 
 
 class Agent(AgentNames):

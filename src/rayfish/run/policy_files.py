@@ -11,6 +11,7 @@ pickle. A policy whose network is not Rayfish's (kind "rllib") keeps its weights
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -22,6 +23,7 @@ import numpy as np
 
 from rayfish.errors import CheckpointError, ModelError
 from rayfish.models.space_json import from_json, to_json
+from rayfish.run import manifest
 
 if TYPE_CHECKING:
     import torch
@@ -120,6 +122,8 @@ def save_policy(
     }
     text = json.dumps(data, indent=2, allow_nan=False)
     (folder / "policy.json").write_text(text + "\n", encoding="utf-8")
+    for name in modules:  # safetensors writes for the owner alone; the umask decides, as for all files
+        shutil.copymode(folder / "policy.json", folder / _file(name))
     return folder
 
 
@@ -132,33 +136,21 @@ def _unwrapped(module: Any) -> Any:
     return module.unwrapped() if hasattr(module, "unwrapped") else module
 
 
-def read_policies(folder: Path) -> SavedPolicies:
+def read_policies(folder: Path, *, weights: bool = True) -> SavedPolicies:
     """What `save_policy` wrote.
 
+    :param weights: False leaves them out, and imports no torch
     :raises CheckpointError: incomplete, damaged, or made by a newer Rayfish
     """
     data = _read_description(folder)
     policies = {}
     try:
         for name, entry in data["policies"].items():
-            policies[name] = _read_policy(name, entry, _tensors(folder / _file(name)))
+            tensors = _tensors(folder / _file(name)) if weights else {}
+            described = entry if weights else {**entry, "normaliser": []}
+            policies[name] = _read_policy(name, described, tensors)
         paths = [str(path) for path in data.get("paths", [])]
         return SavedPolicies(folder, data["algo"], policies, data["mapping"], data["mapping_function"], paths)
-    except (KeyError, TypeError, AttributeError) as error:
-        raise _incomplete(folder, error) from error
-
-
-def read_descriptions(folder: Path) -> dict[str, SavedPolicy]:
-    """What `save_policy` wrote, without the weights and without importing torch.
-
-    :raises CheckpointError: incomplete, damaged, or made by a newer Rayfish
-    """
-    data = _read_description(folder)
-    try:
-        return {
-            name: _read_policy(name, {**entry, "normaliser": []}, {})
-            for name, entry in data["policies"].items()
-        }
     except (KeyError, TypeError, AttributeError) as error:
         raise _incomplete(folder, error) from error
 
@@ -166,18 +158,25 @@ def read_descriptions(folder: Path) -> dict[str, SavedPolicy]:
 def _read_description(folder: Path) -> dict[str, Any]:
     """`policy.json`, checked to be one that this Rayfish can read."""
     file = folder / "policy.json"
+    manifest.require_files(folder.parent, f"{folder.name}/{file.name}")
     try:
         data = json.loads(file.read_text(encoding="utf-8"))
     except FileNotFoundError:
         what = f"{folder.parent} holds no saved policy: {file} is missing"
-        raise CheckpointError(what, _another(folder)) from None
+        raise CheckpointError(what, manifest.another(folder.parent)) from None
     except ValueError as error:
         line = f" at line {error.lineno}" if isinstance(error, json.JSONDecodeError) else ""
-        raise CheckpointError(f"{file} is cut short or damaged{line}", _another(folder)) from error
+        raise CheckpointError(
+            f"{file} is cut short or damaged{line}", manifest.another(folder.parent)
+        ) from error
     except OSError as error:
-        raise CheckpointError(f"{file} cannot be read: {error.strerror}", _another(folder)) from error
+        raise CheckpointError(
+            f"{file} cannot be read: {error.strerror}", manifest.another(folder.parent)
+        ) from error
     if not isinstance(data, dict):
-        raise CheckpointError(f"{file} is damaged: it holds a {type(data).__name__}", _another(folder))
+        raise CheckpointError(
+            f"{file} is damaged: it holds a {type(data).__name__}", manifest.another(folder.parent)
+        )
     if data.get("layout", 0) > LAYOUT:
         raise CheckpointError(
             f"{file} has layout {data['layout']}, this Rayfish reads up to {LAYOUT}",
@@ -188,30 +187,26 @@ def _read_description(folder: Path) -> dict[str, Any]:
 
 def _incomplete(folder: Path, error: Exception) -> CheckpointError:
     lacks = f"it lacks {error}" if isinstance(error, KeyError) else str(error)
-    return CheckpointError(f"{folder / 'policy.json'} is incomplete: {lacks}", _another(folder))
-
-
-def _another(folder: Path) -> str:
-    """The next step where a policy cannot be read: the checkpoints beside it."""
-    checkpoint = folder.parent
-    others = sorted(p.name for p in checkpoint.parent.glob("[0-9]*") if p.name != checkpoint.name)
-    if not others:
-        return "it is the only checkpoint of its run: put back a copy of it, or train the run again"
-    return f"use another checkpoint of the run: {checkpoint.parent / others[-1]}"
+    return CheckpointError(
+        f"{folder / 'policy.json'} is incomplete: {lacks}", manifest.another(folder.parent)
+    )
 
 
 def _tensors(file: Path) -> dict[str, torch.Tensor]:
     from safetensors import SafetensorError
     from safetensors.torch import load_file
 
+    manifest.require_files(file.parent.parent, f"{file.parent.name}/{file.name}")
     try:
         return load_file(file)
     except FileNotFoundError:
-        raise CheckpointError(f"the weights {file} are missing", _another(file.parent)) from None
+        raise CheckpointError(
+            f"the weights {file} are missing", manifest.another(file.parent.parent)
+        ) from None
     except (OSError, SafetensorError) as error:
         size = f"{file.stat().st_size:,} bytes"
         what = f"the weights {file} ({size}) are cut short or damaged"
-        raise CheckpointError(what, _another(file.parent)) from error
+        raise CheckpointError(what, manifest.another(file.parent.parent)) from error
 
 
 def _read_policy(name: str, entry: dict[str, Any], tensors: dict[str, torch.Tensor]) -> SavedPolicy:

@@ -18,6 +18,7 @@ from typing import Any
 
 from rayfish.algorithm import signatures
 from rayfish.algorithm.batched.fitting import BATCHED, NATIVE, fit, saved
+from rayfish.algorithm.dead import is_dead
 from rayfish.envs import build as envs
 from rayfish.envs import state
 from rayfish.envs.kinds import EnvInfo, alike, in_short
@@ -32,11 +33,10 @@ from rayfish.metrics import names
 from rayfish.metrics.stop import StopConditions
 from rayfish.models import check as models
 from rayfish.models.options import resolve
-from rayfish.run import resources
-from rayfish.run.checkpoint import read_header
+from rayfish.run import manifest, resources
 from rayfish.run.directory import DEFAULT_ROOT, find_checkpoint
 from rayfish.run.engine import RayOptions
-from rayfish.run.policy_files import read_descriptions
+from rayfish.run.policy_files import read_policies
 
 MOMENTS = (
     "on_algorithm_init",
@@ -188,8 +188,16 @@ def _an_agent_of(policy: str, experiment: Experiment, info: envs.EnvInfo) -> Any
     return policy if policy in info.agents else next(fitting, "")
 
 
-def remarks(experiment: Experiment) -> list[str]:
-    """What works, but is hardly meant."""
+def remarks(experiment: Experiment, info: EnvInfo | None = None) -> list[str]:
+    """What works, but is hardly meant, or will not work for long.
+
+    :param info: what the check said of the environment, where it could be made
+    """
+    replay = resources.replay_remark(experiment, info) if info is not None else ""
+    return [*_batch_remarks(experiment), *([replay] if replay else [])]
+
+
+def _batch_remarks(experiment: Experiment) -> list[str]:
     key, algo = "training.train_batch_size_per_learner", str(experiment.get("algo.name"))
     batch = experiment.get(key)
     if algo not in REPLAYING or not isinstance(batch, int):
@@ -211,16 +219,17 @@ def _agent_problems(experiment: Experiment, info: envs.EnvInfo) -> list[Problem]
 def _policy_problems(experiment: Experiment) -> list[Problem]:
     """Settings of single policies: few have an effect; a model is checked like the common one."""
     policies = experiment.get("multi_agent.policies")
-    problems = []
+    name, problems = str(experiment.get("algo.name")), []
+    known = signatures.entries("training", name)
     for policy, settings in policies.items() if isinstance(policies, dict) else ():
         key = f"multi_agent.policies.{policy}"
         for word in settings or {}:
             if word not in PER_POLICY:
                 hint = f"policies may differ in {', '.join(PER_POLICY)}; other settings go under training"
                 problems.append(Problem(f"{key}.{word}", "there is no such key", hint))
-        found = models.section_problems(
-            (settings or {}).get("model") or {}, str(experiment.get("algo.name")), experiment.paths
-        )
+            elif word != "model" and (word not in known or is_dead(f"training.{word}", name)):
+                problems.append(Problem(f"{key}.{word}", f"{name} has no such setting", "remove it"))
+        found = models.section_problems((settings or {}).get("model") or {}, name, experiment.paths)
         problems += [replace(p, key=p.key.replace("training.model", f"{key}.model")) for p in found]
     return problems
 
@@ -330,8 +339,8 @@ def _start_problems(experiment: Experiment, info: envs.EnvInfo | None) -> list[P
         return []
     try:
         checkpoint = find_checkpoint(str(experiment.get(key)))
-        read_header(checkpoint)
-        saved = read_descriptions(checkpoint / "policy")
+        manifest.require_files(checkpoint, "config.yaml")
+        saved = read_policies(checkpoint / "policy", weights=False).policies
         made_by = Experiment.load(checkpoint / "config.yaml")
     except RayfishError as error:
         return [Problem(key, error.what, error.hint)]

@@ -9,16 +9,113 @@ import math
 import os
 import re
 import socket
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from rayfish.algorithm import signatures
+from rayfish.algorithm.batched.fitting import fit as runner_fit
+from rayfish.algorithm.batched.fitting import stored_bytes
 from rayfish.errors import ConfigError, Problem, RayfishError
 from rayfish.experiment import Experiment
+from rayfish.experiment.old.results import todays_metric
 from rayfish.experiment.sections import OFFLINE
 from rayfish.metrics import names, text
 from rayfish.run.engine import RayOptions, machine_gpus, offered
 from rayfish.threads import VARIABLE, machine_cpus
+
+if TYPE_CHECKING:
+    from rayfish.envs.kinds import EnvInfo
+
+_WITH_REPLAY = ("DQN", "SAC", "TQC", "DreamerV3")
+_BOOKKEEPING = {True: 40, False: 250}  # bytes of a step besides observation and action: batched, RLlib's
+_LAST_OBSERVATIONS = 1 / 16  # of the observations, kept apart for ended episodes
+_Limit = tuple[float, float]
+_ROOM = 0.8  # of the free memory for a suggested buffer; the rest is for networks and what else grows
+
+
+def replay_remark(experiment: Experiment, info: EnvInfo) -> str:
+    """What a replay buffer will take in the end, where that is more than the memory there is; else ""."""
+    algo, key = str(experiment.get("algo.name")), "training.replay_buffer_config"
+    if algo not in _WITH_REPLAY:
+        return ""
+    config = {**(signatures.default_of("training", "replay_buffer_config", algo) or {})}
+    config |= experiment.get(key) or {}
+    capacity = int(config.get("capacity") or 10_000)
+    steps = min([capacity, *_steps_before_the_end(experiment)])
+    batched = runner_fit(experiment, info).batched
+    rows = [
+        stored_bytes(info.observation_spaces[agent]) * (1 + _LAST_OBSERVATIONS)
+        + stored_bytes(info.action_spaces[agent])
+        + _BOOKKEEPING[batched]
+        for agent in info.agents
+    ]
+    # RLlib counts steps of environments, in which every agent acts; the batched buffer steps of agents.
+    row = max(rows) if batched else sum(rows)
+    free, total = memory()
+    if row * steps <= free:
+        return ""
+    fitting = max(1, int(float(f"{_ROOM * free / row:.1e}")))  # to two digits
+    return (
+        f"the replay buffer grows to {text.size(row * steps)} ({text.counted(steps, 'step')} of {row:,.0f} "
+        f"bytes), which does not fit: {text.size(free)} of {text.size(total)} memory are free; set "
+        f"{key}.capacity={fitting}"
+    )
+
+
+def memory() -> tuple[float, float]:
+    """(free, in all) bytes of main memory, of this machine or of the container that limits this process."""
+    import psutil
+
+    state = psutil.virtual_memory()
+    free, total = float(state.available), float(state.total)
+    for limit, used in _container_limits():
+        free, total = min(free, max(0.0, limit - used)), min(total, limit)
+    return free, total
+
+
+def _container_limits(root: str = "/sys/fs/cgroup", own: str = "/proc/self/cgroup") -> Iterator[_Limit]:
+    """Of every control group that this process is in: version 2 has one tree, version 1 one for memory."""
+    groups = Path(own)
+    for line in groups.read_text(encoding="utf-8").splitlines() if groups.is_file() else ():
+        _, kinds, inside = line.split(":", 2)
+        if kinds and "memory" not in kinds.split(","):
+            continue
+        base = Path(root) / "memory" if kinds else Path(root)
+        files = (
+            ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file")
+            if kinds
+            else ("memory.max", "memory.current", "inactive_file")
+        )
+        place = base / inside.strip("/")
+        for folder in (place, *place.parents):
+            if not folder.is_relative_to(base):
+                break
+            found = _limit_in(folder, *files)
+            if found is not None:
+                yield found
+
+
+def _limit_in(folder: Path, limit: str, used: str, cache: str) -> _Limit | None:
+    """A group's (limit, used), where it has a limit; file caches, which make room, do not count as used."""
+    try:
+        most = (folder / limit).read_text().strip()
+        if not most.isdigit():
+            return None  # "max"
+        stat = dict(line.split() for line in (folder / "memory.stat").read_text().splitlines())
+        return float(most), max(0.0, float((folder / used).read_text()) - float(stat.get(cache, 0)))
+    except (OSError, ValueError):
+        return None
+
+
+def _steps_before_the_end(experiment: Experiment) -> list[int]:
+    """Environment steps at which the run stops by its own conditions."""
+    stops = experiment.section("stop_conditions")
+    return [
+        int(limit)
+        for key, limit in stops.items()
+        if (todays_metric(key) or key) == names.ENV_STEPS and isinstance(limit, int | float) and limit > 0
+    ]
 
 
 def needs(experiment: Experiment) -> tuple[dict[str, float], dict[str, float]]:

@@ -14,7 +14,6 @@ from __future__ import annotations
 import json
 import shutil
 import signal
-import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -27,7 +26,7 @@ from rayfish.errors import RayfishError, RunFailed
 from rayfish.experiment.words import Override, as_words
 from rayfish.files import atomic_write
 from rayfish.metrics.text import counted
-from rayfish.run import episodes_table, playing, provenance
+from rayfish.run import episodes_table, playing, provenance, signals
 from rayfish.run.faults import explained
 from rayfish.run.playing import Game
 from rayfish.run.trajectories import Trajectories, writing_to
@@ -84,10 +83,11 @@ def rollout(
     out: str | Path | None = None,
     env: Any = None,
     progress: Callable[[int, float], None] | None = None,
+    trust: bool = False,
 ) -> Rollout:
     """Plays episodes with a run's best (else last) checkpoint, or with the checkpoint named, and keeps them.
 
-    Ctrl-C and SIGTERM end it after the step that is being taken; the result then says `stopped`.
+    Ctrl-C, SIGTERM and SIGHUP end it after the step that is being taken; the result then says `stopped`.
 
     :param run: a run (path, name, id, `last`) or a checkpoint folder
     :param overrides: changes of the experiment: `environment.env_config.wind=3`, or a dictionary of such
@@ -99,10 +99,19 @@ def rollout(
     :param out: the folder to write, in place of a new one in the run's `rollouts/`
     :param env: an environment class or creator, for runs that were trained on one given from Python
     :param progress: called after each episode with how many are done and the last return
+    :param trust: run the code that another user's run names
     :raises KeyboardInterrupt: it was stopped before an episode was over: nothing is kept
     """
     game = playing.prepare(
-        run, overrides, verb="rollout", episodes=episodes, steps=steps, seed=seed, explore=explore, env=env
+        run,
+        overrides,
+        verb="rollout",
+        episodes=episodes,
+        steps=steps,
+        seed=seed,
+        explore=explore,
+        env=env,
+        trust=trust,
     )
     folder = _place(game, out)
     with _Stop() as stop, _draft(folder) as draft:
@@ -184,17 +193,14 @@ class _Recording:
 
 
 class _Stop:
-    """While entered, the first Ctrl-C or SIGTERM waits for the step being taken, a second does not."""
+    """While entered, the first Ctrl-C, SIGTERM or SIGHUP waits for the step taken now, a second does not."""
 
     def __init__(self) -> None:
         self.asked = False
         self._previous: dict[int, Any] = {}
 
     def __enter__(self) -> _Stop:
-        # Python delivers signals to the main thread only; elsewhere the caller keeps its own handling.
-        if threading.current_thread() is threading.main_thread():
-            for number in (signal.SIGINT, signal.SIGTERM):
-                self._previous[number] = signal.signal(number, self._handle)
+        self._previous = signals.handle(self._handle)
         return self
 
     def __exit__(self, *exc: object) -> None:
@@ -207,7 +213,8 @@ class _Stop:
             raise KeyboardInterrupt
 
     def _handle(self, number: int, frame: FrameType | None) -> None:
-        if self.asked:
+        signals.note(number)
+        if self.asked and number != signal.SIGHUP:
             raise KeyboardInterrupt
         self.asked = True
 

@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from rayfish.errors import ConfigError, RayfishError
 from rayfish.experiment import Experiment
+from rayfish.metrics.sinks import newest_first
 from rayfish.metrics.stats import bootstrap_ci
 from rayfish.run import preflight
+from rayfish.run.choose import with_fitting_algorithm
 from rayfish.run.directory import STOPPED, RunDirectory
 from rayfish.run.engine import RayOptions, running_ray
 from rayfish.run.train import train
+from rayfish.terminal import Console
+
+_WIDEST_SETTING = 40  # leaves room for the other columns of a terminal of 80
 
 
 def several(
@@ -29,6 +33,7 @@ def several(
 
     :param refused: experiments of the same file that cannot be trained, told first and in the table
     """
+    experiments = [(words, with_fitting_algorithm(experiment)) for words, experiment in experiments]
     strict = [] if common.get("fit") else [experiment for _, experiment in experiments if not experiment.fit]
     problems = {str(p): p for experiment in strict for p in preflight.check(experiment, options)}
     if problems:  # all of them before the first run, not an hour later
@@ -37,7 +42,7 @@ def several(
     rows: list[tuple[str, Path | None, str]] = []
     for name, error in (refused or {}).items():
         shown = name.removeprefix("./")
-        console.print(f"[red]left out:[/red] {shown}: {error}", highlight=False, soft_wrap=True)
+        console.print(f"[red]left out:[/red] {escape(f'{shown}: {error}')}", highlight=False, soft_wrap=True)
         rows.append((name.rpartition(":")[2], None, "left out, see above"))
     paths = tuple(dict.fromkeys(path for _, experiment in experiments for path in experiment.paths))
     alone = len(experiments) == 1  # of an old file, say, whose other experiments are refused
@@ -45,15 +50,15 @@ def several(
     with running_ray(options, paths):
         for number, (words, experiment) in enumerate(experiments, 1):
             label = " ".join(word for word in words if word not in shared) or "as it is"
-            console.rule(f"run {number} of {len(experiments)}: {label}", style="dim")
+            console.rule(f"run {number} of {len(experiments)}: {escape(label)}", style="dim")
             try:
                 rows.append((label, train(experiment, ray_options=options, **common), ""))
                 if RunDirectory.open(rows[-1][1] or "").status == STOPPED:
                     console.print(f"[yellow]stopped[/yellow] after {number} of {len(experiments)} runs")
                     break
             except RayfishError as error:
-                console.print(f"[red]failed:[/red] {error}", highlight=False)
-                rows.append((label, None, f"failed: {error.what.splitlines()[0]}"))
+                console.print(f"[red]failed:[/red] {escape(str(error))}", highlight=False, soft_wrap=True)
+                rows.append((label, None, "failed, see above"))
     console.print(_table(rows))
     return len(experiments) - sum(1 for _, path, _ in rows if path is not None)
 
@@ -64,27 +69,30 @@ def _without_seed(label: str) -> str:
 
 def _table(rows: list[tuple[str, Path | None, str]]) -> Table:
     table = Table(title="All runs", title_justify="left")
-    for column in ("settings", "return", "env steps", "time", "run"):
-        table.add_column(column, justify="right" if column in ("return", "env steps", "time") else "left")
+    longest = max((len(word) for label, _, _ in rows for word in label.split()), default=0)
+    table.add_column("settings", overflow="fold", min_width=min(longest, _WIDEST_SETTING))
+    for column in ("return", "env steps", "time"):
+        table.add_column(column, justify="right", no_wrap=True)
+    table.add_column("run")
     finals = []
     for label, path, fault in rows:
         if path is None:
-            table.add_row(label, "", "", "", f"[red]{fault}[/red]")
+            table.add_row(escape(label), "", "", "", f"[red]{fault}[/red]")
             continue
-        lines = (path / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
-        last = json.loads(lines[-1]) if lines else {}
+        last = next(newest_first(path / "metrics.jsonl"), {})
         value = last.get("rollout/return_mean")
         finals += [value] if value is not None else []
         table.add_row(
-            label,
+            escape(label),
             "" if value is None else f"{value:.1f}",
             f"{last.get('run/env_steps', 0):,.0f}",
             f"{last.get('time/total_s', 0):.0f} s",
-            str(path),
+            path.name.rpartition("-")[2],
         )
+    folders = dict.fromkeys(str(path.parent) for _, path, _ in rows if path is not None)
+    table.caption = escape(f"runs are in {', '.join(folders)}") if folders else None
     if len(finals) > 1 and len({_without_seed(label) for label, _, _ in rows}) == 1:
         mean, low, high = bootstrap_ci(finals, seed=0)
-        table.caption = (
-            f"mean return {mean:.1f}, 95 % interval {low:.1f} to {high:.1f} over {len(finals)} runs"
-        )
+        interval = f"mean return {mean:.1f}, 95 % interval {low:.1f} to {high:.1f} over {len(finals)} runs"
+        table.caption = f"{interval}\n{table.caption}"
     return table

@@ -1,7 +1,9 @@
-"""Ctrl-C and SIGTERM: once to finish the iteration and save, twice to stop at once.
+"""Ctrl-C, SIGTERM and SIGHUP: once to finish the iteration and save, twice to stop at once.
 
 A job that is preempted gets SIGTERM and is killed soon after, so that an iteration which does not
-end in time is given up: the checkpoint before it is good, and a resume goes on from there.
+end in time is given up: the checkpoint before it is good, and a resume goes on from there. SIGHUP, of a
+terminal that was closed, is treated like SIGTERM, unless it is ignored (`nohup`); shell and kernel may both
+send one, so that a second one means nothing.
 """
 
 from __future__ import annotations
@@ -17,8 +19,38 @@ from typing import Any
 PATIENCE_S = 12.0
 """How long an iteration may still run after SIGTERM; closing Ray takes a few seconds more."""
 
-_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _AGAIN_S = 0.05
+_received = 0
+"""The first signal that asked this process to end."""
+
+
+def exit_code() -> int:
+    """What shells expect of a program that a signal ended: 130 (Ctrl-C), 143 (SIGTERM) or 129 (SIGHUP)."""
+    return 128 + (_received or signal.SIGINT)
+
+
+def was_asked_to_end() -> bool:
+    """Whether a signal has asked this process to end."""
+    return bool(_received)
+
+
+def handle(handler: Callable[[int, FrameType | None], None]) -> dict[int, Any]:
+    """Lets `handler` take the signals that end a run; gives the handlers before it.
+
+    Python delivers signals to the main thread only; elsewhere (a notebook cell run in a thread) the caller
+    keeps its own handling. SIGHUP stays ignored where `nohup` has it so.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        return {}
+    wanted = [n for n in _SIGNALS if n != signal.SIGHUP or signal.getsignal(n) is not signal.SIG_IGN]
+    return {number: signal.signal(number, handler) for number in wanted}
+
+
+def note(number: int) -> None:
+    """Remember a signal for `exit_code`."""
+    global _received
+    _received = _received or number
 
 
 class Interrupts:
@@ -76,15 +108,14 @@ class Interrupts:
             self._timer.cancel()
 
     def _listen(self) -> None:
-        # Python delivers signals to the main thread only; elsewhere (a notebook cell run in a
-        # thread) the caller keeps its own handling.
-        if threading.current_thread() is threading.main_thread():
-            for number in _SIGNALS:
-                previous = signal.signal(number, self._handle)
-                self._previous.setdefault(number, previous)
+        for number, previous in handle(self._handle).items():
+            self._previous.setdefault(number, previous)
 
     def _handle(self, number: int, frame: FrameType | None) -> None:
         name = signal.Signals(number).name
+        note(number)
+        if number == signal.SIGHUP and (self._closing or self.requested or self.reason):
+            return
         if self._closing:
             self._late_signals += 1
             if self._late_signals > 1:
@@ -99,13 +130,14 @@ class Interrupts:
         line = f"{name}: {self.plan} ({again})"
         # From another thread: the handler may have interrupted the display in the middle of a frame.
         threading.Thread(target=self.tell, args=(line,), daemon=True).start()
-        if number == signal.SIGTERM:
+        if number != signal.SIGINT:
             self._timer = threading.Timer(PATIENCE_S, self._give_up)
             self._timer.daemon = True
             self._timer.start()
 
     def _dropped(self, dropped: sys.UnraisableHookArgs) -> None:
         if issubclass(dropped.exc_type, SystemExit) and not self._begun:  # of Ray's handler, while it starts
+            note(signal.SIGTERM)
             self.reason = self.reason or "SIGTERM, before it began"
         elif not self.reason or not issubclass(dropped.exc_type, KeyboardInterrupt):
             self._hook(dropped)
@@ -117,7 +149,7 @@ class Interrupts:
 
     def _give_up(self) -> None:
         late = f"the iteration did not end within {PATIENCE_S:.0f} s"
-        self.reason = f"SIGTERM; {late} and is done again on resume"
+        self.reason = f"{self.requested}; {late} and is done again on resume"
         signal.pthread_kill(_main(), signal.SIGTERM)
 
 

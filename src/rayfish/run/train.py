@@ -3,23 +3,26 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from rayfish.algorithm.batched.fitting import fit
-from rayfish.algorithm.contradictions import note_on_batch
+from rayfish.algorithm.keys import remarks
 from rayfish.envs.build import EnvInfo
+from rayfish.errors import RayfishError
 from rayfish.experiment import Experiment
+from rayfish.experiment.old.results import todays_metric
 from rayfish.experiment.words import Override
+from rayfish.metrics import names
 from rayfish.metrics.console import Console, open_console
-from rayfish.metrics.sinks import open_sinks, read_jsonl
+from rayfish.metrics.sinks import last_with, newest_first, open_sinks, sample_jsonl
 from rayfish.metrics.stop import StopConditions
 from rayfish.metrics.system import SystemUsage
 from rayfish.metrics.timing import bottleneck
-from rayfish.run import autotune, preflight, recover, resources
+from rayfish.run import autotune, preflight, recover, resources, signing
 from rayfish.run.checkpoint import (
     Checkpoints,
     adopt,
@@ -28,14 +31,18 @@ from rayfish.run.checkpoint import (
     require_same_task,
     require_whole,
 )
-from rayfish.run.directory import RunDirectory, find_checkpoint, find_run
+from rayfish.run.choose import with_fitting_algorithm
+from rayfish.run.directory import DONE, RunDirectory, find_checkpoint, find_resumable
 from rayfish.run.engine import RayOptions
-from rayfish.run.faults import ending, explained, writing
+from rayfish.run.faults import ending, explained, keep_traceback, of_files
+from rayfish.run.lease import Taken
 from rayfish.run.logs import capture
 from rayfish.run.signals import Interrupts
 from rayfish.run.trainer import as_experiment, extended, with_warm_start
+from rayfish.run.trust import require_checkpoint, require_run
 
 _ADVISE_AT = 3
+_LISTED_AS_LOST = "rayfish runs list shows the run as lost"
 
 
 def train(
@@ -49,6 +56,7 @@ def train(
     plain: bool | None = None,
     command: str | None = None,
     ray_options: RayOptions | None = None,
+    trust: bool = False,
 ) -> Path:
     """Trains an experiment until a stop condition holds; gives the run's folder.
 
@@ -63,44 +71,83 @@ def train(
     :param plain: plain lines in place of the live display; None decides by the terminal
     :param command: what the user typed, kept in the run's `command.txt`
     :param ray_options: how to start Ray
+    :param trust: go on with, or start from, what another user made, which runs the code in it
     """
     options = ray_options or RayOptions()
     donor: Path | None = None
     if resume is not None:
-        directory = RunDirectory.open(find_run(str(resume)))
+        directory = RunDirectory.open(find_resumable(resume))
+        saved = Experiment.load(directory.config_file)
+        require_run(directory.path, saved, trust=trust)
+        experiment = extended(saved, overrides)
+        finished = note_on_end(directory, experiment)
+        if finished:
+            print(finished)
+            return directory.path
         directory.require_idle()
-        experiment = extended(Experiment.load(directory.config_file), overrides)
         Checkpoints(directory.checkpoints, experiment.section("checkpoint")).require_continuable()
         if env is not None:
             experiment = replace(experiment, env=env)
     else:
         directory = None
-        donor = find_checkpoint(str(restore), order=("last", "best")) if restore is not None else None
+        donor = _donor(str(restore), trust=trust) if restore is not None else None
         if donor is not None and experiment is None:
             experiment = replace(extended(Experiment.load(donor / "config.yaml"), overrides), env=env)
         else:
             experiment = as_experiment(experiment, *overrides, env=env, config_dir=config_dir)
-        experiment = with_warm_start(experiment)
+        experiment = with_fitting_algorithm(with_warm_start(experiment, trust=trust))
         if donor is not None:
-            header = read_header(donor)
-            require_same_task(donor, header, experiment)
-            require_whole(donor, header)
-    notes = list(experiment.notes)
+            require_same_task(donor, read_header(donor), experiment)
+    notes = [*experiment.notes, *filter(None, [signing.note()])]
     if fit or experiment.fit:
         experiment, changes = resources.fit(experiment, options)
         notes += changes
     info = preflight.require(experiment, options)
-    notes += preflight.remarks(experiment)
+    notes += preflight.remarks(experiment, info)
     notes += filter(None, [*info.notices, preflight.note_on_saving(experiment, info)])
     if directory is None:
         directory = RunDirectory.create(experiment, command=command or sys.argv)
     resumed = resume is not None
     run = Run(experiment, directory, options, info, plain=plain, notes=notes, resumed=resumed, donor=donor)
-    with run, writing(directory.path):
+    with run:
         while not run.over:
             recover.iterate(run)
         run.finish()
     return directory.path
+
+
+def _donor(named: str, *, trust: bool) -> Path:
+    """The checkpoint to go on from: whole, and made by this user or trusted."""
+    folder = find_checkpoint(named, order=("last", "best"))
+    require_whole(folder, read_header(folder))
+    require_checkpoint(folder, trust=trust)
+    return folder
+
+
+def note_on_end(directory: RunDirectory, experiment: Experiment) -> str:
+    """That a run has reached its goal, and how to extend it; "" where a resume has something to do.
+
+    :param experiment: the run's own, with what the resume changes
+    """
+    line = next(newest_first(directory.metrics_file), {})
+    last = directory.checkpoints / "last"
+    if directory.status != DONE or last.resolve().name != f"{line.get(names.ITERATION, 0):06.0f}":
+        return ""
+    conditions = experiment.section("stop_conditions")
+    held = {key: StopConditions({key: limit}).reached(line) for key, limit in conditions.items()}
+    held = {key: reason for key, reason in held.items() if reason}
+    if not held:
+        return ""
+    words = []
+    for key in held:
+        name = todays_metric(key) or key
+        counted = name in (*names.COUNTERS, names.TIME_TOTAL)
+        limit = StopConditions({key: conditions[key]}).limits.get(name)
+        words.append(f"stop_conditions.{key}={f'{2 * limit:.0f}' if counted and limit else 'null'}")
+    return (
+        f"{directory.path} is finished: {', '.join(map(str, held.values()))}\n"
+        f"  to extend it: rayfish train --resume {directory.path} {' '.join(words)}"
+    )
 
 
 class Run:
@@ -129,6 +176,7 @@ class Run:
         self.experiment = experiment
         self.directory = directory
         self.over = ""
+        self._doubted = False
         self.stop = StopConditions(experiment.section("stop_conditions"))
         self.checkpoints = Checkpoints(directory.checkpoints, experiment.section("checkpoint"))
         self.usage = SystemUsage() if experiment.get("debugging.log_sys_usage") else None
@@ -144,22 +192,28 @@ class Run:
         try:
             self._start()
         except BaseException as error:
-            self._failed(error)
+            self._end(error)
             raise
         return self
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         if error is not None:
-            self._failed(error)
-        self._open.close()
+            self._end(error)
+            return
+        try:
+            self._open.close()
+        except OSError as late:
+            raise of_files(late, self.directory.path) from late
 
     def iterate(self) -> None:
         """One turn of the loop: train, write, show, save; `over` says why there is no next one."""
         metrics = self.trainer.step()
+        self.directory.require_held()
         if self.usage is not None:
             metrics.update(self.usage.read())
         self.sinks.write(metrics)
         self.console.update(metrics)
+        self._doubt_metrics(metrics)
         if self.trainer.iteration == _ADVISE_AT:
             self._advise(metrics)
         if self.checkpoints.due(self.trainer.iteration):
@@ -168,12 +222,24 @@ class Run:
         self.over = self.interrupts.requested or self.stop.reached(metrics) or ""
         self.trainer.losses.require_steps(metrics, self.over)
 
+    def _doubt_metrics(self, metrics: Mapping[str, Any]) -> None:
+        """Note once which stop conditions and which best metric the first episodes do not report."""
+        if self._doubted or not metrics.get(names.EPISODES):
+            return
+        self._doubted = True
+        wanted = {f"stop_conditions.{name}": name for name, _ in self.stop.bounds}
+        key = "checkpoint.checkpoint_score_attribute"
+        wanted[key] = str(self.experiment.get(key) or names.RETURN_MEAN)
+        for line in names.unreported(wanted, metrics):
+            self.console.note(line)
+
     def finish(self) -> None:
         """The last checkpoint, the final status, and what the user can do now."""
         status = "stopped" if self.interrupts.requested else "done"
         wanted = self.checkpoints.at_end or self.interrupts.requested
         if wanted and self.trainer.iteration and not self.checkpoints.saved(self.trainer.iteration):
             self._save()
+        self.sinks.flush()
         self.directory.finish(status, self.over)
         self.console.finish(status, self.over)
         self.interrupts.close()
@@ -201,9 +267,8 @@ class Run:
             self.directory.update(restored_from=str(self._donor))
             self.console.note(f"goes on from {self._donor}")
         autotune.tune(self)
-        batch = note_on_batch(self.experiment)
-        if batch:
-            self.console.note(batch)
+        for remark in remarks(self.experiment, self.info):
+            self.console.note(remark)
         fitting = fit(self.experiment, self.info)
         self.directory.begin(fitting.runner, autotune.said(self.experiment, fitting.why))
         if not fitting.batched and self.experiment.get("rollouts.runner") == "auto":
@@ -214,14 +279,18 @@ class Run:
         self.interrupts.begin()
         resume_at = recover.restore(self) if self.resumed else None
         self.sinks = self._open.enter_context(open_sinks(folder, self.experiment, resume_at=resume_at))
+        for note in self.sinks.notes:
+            self.console.note(note, "WARNING")
         if self.resumed and self._donor is None:
-            self.directory.continued(self.experiment)
+            self.directory.continued(self.experiment, resume_at or 0)
         if resume_at:
-            self.console.recall(read_jsonl(self.directory.metrics_file))
+            file = self.directory.metrics_file
+            self.console.recall(sample_jsonl(file), last_with(file, names.EVAL_RETURN_MEAN))
         if self.trainer.metrics:
             self.over = self.stop.reached(self.trainer.metrics) or ""
 
     def _save(self) -> None:
+        self.directory.require_held()
         self.interrupts.saving()
         self.sinks.flush()
         with explained(self.experiment, self.trainer.watch), self.trainer.losses.of_learners(self.trainer):
@@ -229,15 +298,36 @@ class Run:
         self.console.saved(in_words(saved))
         self.directory.progress(self.trainer.metrics, self.checkpoints.best)
 
-    def _failed(self, error: BaseException) -> None:
-        """A failed run keeps what it finished; only its status says that it failed."""
+    def _end(self, error: BaseException) -> None:
+        """Ends a run that an exception ended, and raises what the user is to see, if that is another one."""
+        failure = of_files(error, self.directory.path)
+        if failure is not error:
+            keep_traceback(error)
+        recorded = self._failed(failure)
+        with suppress(OSError):  # files that cannot be written cannot be closed either
+            self._open.close()
+        if isinstance(failure, RayfishError) and not recorded:
+            failure.hint += f"; run.json could not be written either, so that {_LISTED_AS_LOST}"
+        if failure is not error:
+            raise failure from error
+
+    def _failed(self, error: BaseException) -> bool:
+        """A failed run keeps what it finished; its status says that it failed.
+
+        :returns: whether the status could be written
+        """
         status, why = ending(error)
         if hasattr(self, "interrupts"):
             self.interrupts.close()
             why = self.interrupts.reason or why
-        if (self.directory.path / "run.json").is_file():  # else somebody is removing the folder: leave it so
-            with suppress(OSError):  # a full disk must not hide what happened
+        recorded = True
+        if (self.directory.path / "run.json").is_file():  # else it is being removed: leave it so
+            try:
                 self.directory.finish(status, why)
+            except Taken:
+                pass  # it is another process's run by now
+            except OSError:
+                recorded = False
         if hasattr(self, "console"):
             self.console.finish(status, "see below" if status == "failed" else why)
-        self._open.close()
+        return recorded

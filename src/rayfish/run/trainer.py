@@ -22,6 +22,7 @@ from rayfish import threads
 from rayfish.algorithm import from_rllib
 from rayfish.algorithm.batched.fitting import fit
 from rayfish.algorithm.from_rllib import is_config
+from rayfish.algorithm.keys import without_unread
 from rayfish.envs.build import EnvInfo
 from rayfish.envs.pulse import Patience
 from rayfish.errors import ConfigError, Problem, RayfishError
@@ -29,13 +30,16 @@ from rayfish.experiment import Experiment
 from rayfish.experiment.words import Override
 from rayfish.generators import undisturbed
 from rayfish.metrics.collect import WINDOW, Collector
-from rayfish.run import autotune, checkpoint, preflight, resources
+from rayfish.printable import printable
+from rayfish.run import autotune, checkpoint, manifest, preflight, resources
 from rayfish.run.ahead import import_ahead
+from rayfish.run.choose import with_fitting_algorithm
 from rayfish.run.engine import RayOptions, repeatable_kernels, running_ray
 from rayfish.run.faults import explained
 from rayfish.run.logs import hear_workers, settle, setup_worker
 from rayfish.run.losses import Losses, require_finite
 from rayfish.run.trainer_names import TrainerNames, as_evaluation
+from rayfish.run.trust import require_checkpoint
 from rayfish.run.watch import Watch
 
 _STOP_S, _BUSY_STOP_S = 60.0, 5.0
@@ -58,6 +62,7 @@ class Trainer(TrainerNames):
     :param config_dir: a folder with the user's own Hydra groups
     :param ray_options: how to start Ray; a Ray that is already running is used as it is
     :param info: what `preflight.require` said of this experiment, when it was asked before
+    :param trust: start from and restore what another user made, which runs the code in it
     """
 
     def __init__(
@@ -69,10 +74,11 @@ class Trainer(TrainerNames):
         config_dir: str | Path | None = None,
         ray_options: RayOptions | None = None,
         info: EnvInfo | None = None,
+        trust: bool = False,
     ) -> None:
-        self.experiment = with_warm_start(
-            as_experiment(experiment, *overrides, env=env, config=config, config_dir=config_dir)
-        )
+        self._trust = trust
+        made = as_experiment(experiment, *overrides, env=env, config=config, config_dir=config_dir)
+        self.experiment = with_fitting_algorithm(with_warm_start(made, trust=trust))
         options = ray_options or RayOptions()
         if info is None:
             self._fit(options)
@@ -98,6 +104,9 @@ class Trainer(TrainerNames):
             self._open.enter_context(hear_workers(_print, self._log_level))
             if self.experiment.get("debugging.deterministic"):
                 self._open.enter_context(repeatable_kernels())
+            self._scratch = self._open.enter_context(
+                tempfile.TemporaryDirectory(prefix="rayfish-", ignore_cleanup_errors=True)
+            )
             self.config = self._build_config()
             self._begin()
         except BaseException:
@@ -161,6 +170,7 @@ class Trainer(TrainerNames):
         header = checkpoint.read_header(path)
         checkpoint.require_fitting(path, header, self)
         checkpoint.require_whole(path, header)
+        require_checkpoint(path, trust=self._trust)
         if self.collector.iteration:
             self.algorithm.stop()
             self._algorithm = self._build()
@@ -196,7 +206,7 @@ class Trainer(TrainerNames):
         from rayfish.metrics.collect import evaluation_metrics
 
         if saved is not None:
-            return as_evaluation(self._play(saved))
+            return as_evaluation(self._play(saved, trust=self._trust))
         if self.algorithm.eval_env_runner_group is None:
             return as_evaluation(self._evaluate_saved())
         with self._watched(), self.watch.expecting_progress(), undisturbed():
@@ -207,17 +217,16 @@ class Trainer(TrainerNames):
         with tempfile.TemporaryDirectory() as folder, self._watched():
             place = checkpoint.write(Path(folder) / "checkpoint", self, to_play=True)
             with self.watch.expecting_progress():
-                return self._play(place)
+                return self._play(place, trust=True)
 
-    def _play(self, saved: str | Path) -> dict[str, float]:
+    def _play(self, saved: str | Path, *, trust: bool) -> dict[str, float]:
         """Episodes of a checkpoint in this process, which leaves the training as it is."""
         from rayfish.run.evaluate import evaluate
 
         episodes = self.experiment.get("evaluation.evaluation_duration")
         with undisturbed():
-            found = evaluate(
-                saved, episodes=episodes if isinstance(episodes, int) else 10, env=self.experiment.env
-            )
+            count = episodes if isinstance(episodes, int) else 10
+            found = evaluate(saved, episodes=count, env=self.experiment.env, trust=trust)
         return {
             "eval/return_mean": found.return_mean,
             "eval/ci_low": found.ci_low,
@@ -233,7 +242,8 @@ class Trainer(TrainerNames):
             from rayfish.run.policy import load
 
             with tempfile.TemporaryDirectory() as folder, self._watched(), undisturbed():
-                self._agent = load(checkpoint.write(Path(folder) / "checkpoint", self, to_play=True))
+                place = checkpoint.write(Path(folder) / "checkpoint", self, to_play=True)
+                self._agent = load(place, trust=True)
             self._agent.seed(int(self.experiment.get("debugging.seed") or 0))
         return self._agent
 
@@ -320,7 +330,7 @@ class Trainer(TrainerNames):
 
         threads.use(1)  # initial weights may depend on it
         with self._watched():
-            algorithm = build_algorithm(self.config.copy(copy_frozen=False))
+            algorithm = build_algorithm(self.config.copy(copy_frozen=False), self._scratch)
             follow_learners(algorithm, self._setup_worker, Patience.of(self.experiment))
         self.threads = thread_counts(algorithm, self.info)
         share_threads(algorithm, self.threads)
@@ -355,6 +365,7 @@ class Trainer(TrainerNames):
         """Weights and normaliser of another run's checkpoint; counters and optimizers start anew."""
         from rayfish.algorithm.parts import load_normaliser, load_weights, sync_runners
 
+        manifest.require_files(Path(folder), "algorithm/")
         load_weights(self.algorithm, Path(folder) / "algorithm")
         load_normaliser(self.algorithm, Path(folder) / "algorithm")
         sync_runners(self.algorithm)
@@ -372,7 +383,9 @@ def extended(saved: Experiment, overrides: Sequence[Override]) -> Experiment:
 
     :raises RayfishError: they change what the checkpoint's weights belong to
     """
+    saved = without_unread(saved)
     changed = saved.with_overrides(overrides)
+    changed = replace(changed, notes=tuple(dict.fromkeys([*saved.notes, *changed.notes])))
     for key in ("algo.name", "environment.env", "training.model"):
         if changed.get(key) != saved.get(key):
             raise RayfishError(
@@ -382,10 +395,11 @@ def extended(saved: Experiment, overrides: Sequence[Override]) -> Experiment:
     return changed
 
 
-def with_warm_start(experiment: Experiment) -> Experiment:
+def with_warm_start(experiment: Experiment, *, trust: bool = False) -> Experiment:
     """`algo.checkpoint_path` as the folder it means now; `last` must not come to mean the new run.
 
-    :raises RayfishError: there is no such run or checkpoint
+    :param trust: the user trusts whoever made it
+    :raises RayfishError: there is no such run or checkpoint, or it is not trusted
     """
     from rayfish.run.directory import find_checkpoint
 
@@ -395,7 +409,7 @@ def with_warm_start(experiment: Experiment) -> Experiment:
     where = experiment.origin("algo.checkpoint_path")
     try:
         folder = find_checkpoint(str(named))
-        checkpoint.read_header(folder)
+        require_checkpoint(folder, trust=trust)
     except RayfishError as error:
         raise ConfigError([Problem("algo.checkpoint_path", error.what, error.hint, where)]) from error
     return experiment.with_values({"algo.checkpoint_path": str(folder)}, where)
@@ -403,6 +417,7 @@ def with_warm_start(experiment: Experiment) -> Experiment:
 
 def _print(level: str, who: str, text: str) -> None:
     """A worker's message in a notebook."""
+    text = printable(text)
     print(f"({who}) {text}" if level == "INFO" else f"({who}) {level.lower()}: {text}")
 
 

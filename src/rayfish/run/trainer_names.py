@@ -23,19 +23,25 @@ class TrainerNames:
     """Further names for what `Trainer` does."""
 
     @classmethod
-    def from_checkpoint(cls: Any, checkpoint: str | Path, *, env: Any = None) -> Any:
+    def from_checkpoint(cls: Any, checkpoint: str | Path, *, env: Any = None, trust: bool = False) -> Any:
         """RLlib's name: a trainer that goes on from a checkpoint, with the experiment that is kept in it.
 
         :param env: the environment class, where it was given from Python
+        :param trust: run the code in what another user made
         """
         from dataclasses import replace
 
+        from rayfish.algorithm.keys import without_unread
+        from rayfish.run import manifest
         from rayfish.run.directory import find_checkpoint
         from rayfish.run.trainer import Trainer
+        from rayfish.run.trust import require_checkpoint
 
         folder = find_checkpoint(str(checkpoint), order=("last", "best"))
-        experiment = replace(Experiment.load(folder / "config.yaml"), env=env)
-        trainer = Trainer(experiment.with_values({"algo.checkpoint_path": None}, "resumed"))
+        manifest.require_files(folder, "config.yaml")
+        require_checkpoint(folder, trust=trust)
+        experiment = replace(without_unread(Experiment.load(folder / "config.yaml")), env=env)
+        trainer = Trainer(experiment.with_values({"algo.checkpoint_path": None}, "resumed"), trust=trust)
         trainer.restore(folder)
         return trainer
 

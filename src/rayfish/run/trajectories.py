@@ -24,6 +24,7 @@ import pyarrow.parquet as pq
 
 from rayfish.envs.kinds import agents_and_spaces, is_multi_agent
 from rayfish.errors import EnvironmentFault, RayfishError
+from rayfish.files import why_unwritable
 from rayfish.models.space_json import to_json
 from rayfish.run.columns import Leaf, as_json, by_policy
 from rayfish.run.playing import Moment, policy_of
@@ -225,7 +226,7 @@ def writing_to(file: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
+        reason, remedy = why_unwritable(error, file)
         raise RayfishError(
-            f"{file} cannot be written: {error.strerror or error}",
-            "free space there, or name another folder with --out",
+            f"{file} cannot be written: {reason}", f"{remedy}, or name another folder with --out"
         ) from error

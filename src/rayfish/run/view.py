@@ -17,6 +17,7 @@ import numpy as np
 from rayfish.envs import build as envs
 from rayfish.errors import EnvironmentFault, RayfishError
 from rayfish.experiment.words import Override
+from rayfish.files import is_full, why_unwritable
 from rayfish.run import episodes_table, playing
 from rayfish.run.faults import explained
 from rayfish.run.playing import Game, Moment
@@ -25,8 +26,9 @@ MODE = "rgb_array"
 """The way of rendering that gives pictures."""
 
 FPS = 12
-"""Pictures per second."""
+"""Pictures per second where the environment's metadata does not say."""
 
+MOST_FPS = 50.0
 MOST_FRAMES = 360
 """Pictures of one episode; of a longer one every second is kept, every fourth, and so on."""
 
@@ -36,6 +38,7 @@ class View:
     """What was drawn.
 
     :param file: the GIF
+    :param fps: pictures per second
     :param frames: how many pictures it has
     :param every: steps from one picture to the next, of each episode
     :param returns: of each episode; `lengths` in steps
@@ -46,6 +49,7 @@ class View:
     checkpoint: str
     env: str
     seed: int
+    fps: float
     frames: int
     every: list[int]
     returns: list[float]
@@ -61,7 +65,8 @@ def view(
     explore: bool = False,
     env: Any = None,
     out: str | Path | None = None,
-    fps: float = FPS,
+    fps: float | None = None,
+    trust: bool = False,
 ) -> View:
     """Plays episodes with a run's best (else last) checkpoint, or with the checkpoint named, and draws them.
 
@@ -72,33 +77,47 @@ def view(
     :param explore: sample actions as in training, in place of the most likely ones
     :param env: an environment class or creator, for runs that were trained on one given from Python
     :param out: the file to write, in place of `view.gif` in the run's folder
-    :param fps: pictures per second, up to 50
+    :param fps: pictures per second, up to 50; None: the environment's `render_fps`
+    :param trust: run the code that another user's run names
     """
     from rayfish.envs.wildfire.render import save_gif
 
-    if not 0 < fps <= 50:
+    if fps is not None and not 0 < fps <= MOST_FPS:
         raise RayfishError(
             f"{fps:g} pictures per second cannot be shown", "choose --fps above 0 and up to 50"
         )
     game = playing.prepare(
-        run, overrides, verb="view", episodes=episodes, steps=None, seed=seed, explore=explore, env=env
+        run,
+        overrides,
+        verb="view",
+        episodes=episodes,
+        steps=None,
+        seed=seed,
+        explore=explore,
+        env=env,
+        trust=trust,
     )
     file = _place(game.checkpoint) if out is None else Path(out).expanduser()
     if file.suffix.lower() != ".gif":
         raise RayfishError(f"--out is {file}, but a GIF is written", "name a file that ends in .gif")
     with explained(game.experiment), playing.opened(game) as world:
         _require_pictures(game, world)
+        fps = _own_fps(world) if fps is None else fps
         pictures, played = _drawn(game, fps)
     try:
         save_gif(file, pictures.frames, fps=fps)
     except OSError as error:
-        what = f"the GIF cannot be written to {file}: {error.strerror or error}"
-        raise RayfishError(what, "name a file you may write with --out") from error
+        if is_full(error):
+            file.unlink(missing_ok=True)  # a part of it
+        reason, remedy = why_unwritable(error, file)
+        what = f"the GIF cannot be written to {file}: {reason}"
+        raise RayfishError(what, f"{remedy}, or name another file with --out") from error
     return View(
         file=str(file),
         checkpoint=str(game.checkpoint),
         env=game.env_name,
         seed=seed,
+        fps=fps,
         frames=len(pictures.frames),
         every=pictures.every,
         returns=[one.total for one in played],
@@ -174,6 +193,12 @@ def _drawn(game: Game, fps: float) -> tuple[_Pictures, list[playing.Played]]:
         return pictures, list(playing.play(game, env, pictures))
     finally:
         env.close()
+
+
+def _own_fps(world: Any) -> float:
+    """The pictures per second that an environment's metadata asks for, as far as a GIF can have them."""
+    asked = (getattr(world, "metadata", None) or {}).get("render_fps")
+    return min(float(asked), MOST_FPS) if isinstance(asked, int | float) and asked > 0 else FPS
 
 
 def _require_pictures(game: Game, world: Any) -> None:

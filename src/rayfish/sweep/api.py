@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import os
+import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager, suppress
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
 from rich.text import Text
 
 from rayfish.algorithm import from_rllib
@@ -18,15 +18,19 @@ from rayfish.algorithm.from_rllib import is_config
 from rayfish.errors import RayfishError
 from rayfish.experiment.words import Override, as_words, word
 from rayfish.metrics import text
+from rayfish.run.directory import tags_of
 from rayfish.run.engine import RayOptions, running_ray
+from rayfish.run.lease import Taken, this_process
 from rayfish.run.logs import capture
 from rayfish.run.resources import require_answer
 from rayfish.run.signals import Interrupts
+from rayfish.run.trust import require_sweep
+from rayfish.streams import steady
 from rayfish.sweep import capacity, nodes, outcome, plans, records, settings, words
 from rayfish.sweep.crew import Crew
 from rayfish.sweep.directory import FAILED, RUNNING, STOPPED, SweepDirectory, find_sweep, list_sweeps
+from rayfish.sweep.experiment import ExperimentTarget
 from rayfish.sweep.function import FunctionTarget
-from rayfish.sweep.importance import importances
 from rayfish.sweep.live import LiveTable, final_table, open_live
 from rayfish.sweep.lookout import Lookout
 from rayfish.sweep.loop import Brains, Loop, open_brains
@@ -37,6 +41,7 @@ from rayfish.sweep.searchers import method_of
 from rayfish.sweep.space import parameters_in
 from rayfish.sweep.view import SweepView
 from rayfish.sweep.work import Resources
+from rayfish.terminal import Console
 
 _POINTS_LOOKED_AT = 8
 
@@ -53,6 +58,7 @@ def tune(
     config_dir: str | Path | None = None,
     plain: bool | None = None,
     ray_options: RayOptions | None = None,
+    trust: bool = False,
     **search: Any,
 ) -> Result:
     """Tries many points of a search space and gives the best.
@@ -69,12 +75,14 @@ def tune(
     :param env: an environment class or creator, in place of `environment.env`
     :param plain: plain lines in place of the live table; None decides by the terminal
     :param ray_options: how to start or find Ray
+    :param trust: go on with a sweep that another user made, which runs the code in it
     :param search: the settings of the `search` section: metric, mode, method, scheduler, num_samples,
         repeat, max_concurrent, resources, ...
     """
     options = ray_options or RayOptions()
     if resume is not None:
         folder = SweepDirectory.open(find_sweep(resume))
+        require_sweep(folder.path, folder.data, trust=trust)
         folder.lock()
         function = target if callable(target) else None
         plan = plans.resumed(folder, search, function, env, config)
@@ -118,7 +126,7 @@ def run(
 
     :param folder: of a sweep that goes on; None begins a new one
     """
-    console = Console(highlight=False)
+    console = Console(file=steady(sys.stdout), highlight=False)
     if options.address:
         require_answer(options.address)
     for note in [*plan.notes, *plan.target.fit_to(options)]:
@@ -155,21 +163,29 @@ def _held(
     slots = room.require(resources, _smaller(plan, resources, room, options.address))
     slots = min(slots, plan.search.max_concurrent or slots)
     crew = Crew(ray, plan.target, room, usual=resources, reuse=plan.search.reuse_workers, paths=plan.paths)
+    turns = ""
+    if folder is None and (waiting := _waiting_for_each_other(plan, slots)) is not plan:
+        plan, brains, turns = (
+            waiting,
+            open_brains(waiting),
+            words.taking_turns(plan.search, plan.points, slots),
+        )
     if folder is None:
         plan.target.check(plan, options)
         folder = SweepDirectory.create(plan.root, plan.name, _about(plan))
-        with _writing(folder):
+        with folder.writing():
             plans.keep_target(plan, folder)
     stack.callback(folder.release)
     lookout.begin(f"rayfish tune --resume {folder.path}")
     nodes.require_fit(ray, folder.path, apart=str(options.address).startswith("ray://"))
-    with _writing(folder):
-        folder.update(status=RUNNING, pid=os.getpid(), search=settings.to_dict(plan.search))
+    with folder.writing():
+        searched = settings.to_dict(plan.search)
+        folder.update(status=RUNNING, pid=os.getpid(), process=this_process(), search=searched)
     view = _view(plan, folder, slots)
-    view.notes.append(room.note(resources, slots))
+    view.notes += [room.note(resources, slots), *([turns] if turns else [])]
     status = FAILED
     try:
-        with _writing(folder):
+        with folder.writing():
             loop = Loop(plan, folder, crew, view, brains)
             status = _session(loop, interrupts, lookout, stack, plain=plain, resumed=resumed)
     except KeyboardInterrupt:
@@ -178,23 +194,9 @@ def _held(
     except ConnectionError as error:
         raise RayfishError(f"{room.where} is gone: {error}", lookout.hint) from error
     finally:
-        with suppress(OSError):  # a full disk must not hide what happened
-            folder.update(status=status, seconds=round(view.seconds, 1))
+        with suppress(OSError, Taken):  # that must not hide what happened
+            folder.finish(status, seconds=round(view.seconds, 1))
     return folder, view, status
-
-
-@contextmanager
-def _writing(folder: SweepDirectory) -> Iterator[None]:
-    """A full disk, and whatever else keeps a sweep from being written, in one message."""
-    try:
-        yield
-    except (ConnectionError, TimeoutError):
-        raise
-    except OSError as error:
-        raise RayfishError(
-            f"{folder.path} cannot be written: {error.strerror or error}",
-            f"free space or mend that, then rayfish tune --resume {folder.path}",
-        ) from error
 
 
 def _session(
@@ -210,8 +212,12 @@ def _session(
     stack.callback(loop.close)
     live = stack.enter_context(open_live(view, plain))
     stack.enter_context(capture(loop.folder.log_file, _quiet(live), "ERROR"))
-    live.note(view.notes[-1])
+    for note in view.notes:
+        live.note(note)
     if resumed:
+        damage = records.note_on_damage(loop.folder.table_file)
+        if damage:
+            live.note(damage)
         loop.recall()
         live.recalled()
         unfinished = sum(not trial.finished for trial in view.trials.values())
@@ -230,24 +236,34 @@ def _session(
 def _told(plan: Plan, folder: SweepDirectory, view: SweepView, status: str, console: Console) -> Result:
     """Writes what remains of the sweep, and shows the end to the user."""
     console.print(final_table(view), soft_wrap=not console.is_terminal)
-    with _writing(folder):
+    with folder.writing():
         steps = outcome.write(plan, view)
-    shares = importances(view)
     if status == STOPPED:
         steps = [f"rayfish tune --resume {outcome.shown(folder.path)}", *steps]
     for step in steps:
         console.print(Text(f"  {step}", style="cyan"), soft_wrap=True)
     trials = [view.trials[number] for number in sorted(view.trials)]
     fixed = dict(plan.target.config) if isinstance(plan.target, FunctionTarget) else None
-    return Result(
-        folder.path, status, trials, plan.metric, plan.search.mode, view.seconds, shares, view, fixed
-    )
+    return Result(folder.path, status, trials, plan.metric, plan.search.mode, view.seconds, view, fixed)
+
+
+def _waiting_for_each_other(plan: Plan, slots: int) -> Plan:
+    """A population whose trials take turns is synchronous unless told otherwise.
+
+    Else those that come first in a turn are compared with others an interval behind: a score that grows
+    while training makes each of them look good, and none is ever replaced.
+    """
+    config = plan.search.scheduler_config
+    if not plan.population or "synch" in config or plan.points <= slots:
+        return plan
+    return replace(plan, search=replace(plan.search, scheduler_config={**config, "synch": True}))
 
 
 def _about(plan: Plan) -> dict[str, Any]:
     return {
         "kind": plan.kind,
         "title": plan.title,
+        "tags": tags_of(plan.target.base) if isinstance(plan.target, ExperimentTarget) else [],
         "metric": plan.metric,
         "time": plan.time,
         "seed": plan.seed,

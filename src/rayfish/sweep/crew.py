@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from rayfish.errors import RayfishError
+from rayfish.run import trust
 from rayfish.run.faults import explain_exit
 from rayfish.sweep.capacity import Capacity, of_ray
 from rayfish.sweep.work import Resources, Target, Task
@@ -210,7 +211,7 @@ class Crew:
             scheduling_strategy=strategy,
             max_restarts=0,
         )
-        return _Hand(actor.remote(self._target, self._paths), resources, group)
+        return _Hand(actor.remote(self._target, self._paths, trust.hand_over()), resources, group)
 
     def _answer(self, future: Any) -> Reply | Lost:
         try:

@@ -2,24 +2,25 @@
 
 from __future__ import annotations
 
-import fcntl
 import json
-import os
-import platform
 import secrets
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 from rayfish.errors import RayfishError, RunNotFound
-from rayfish.files import atomic_write
+from rayfish.files import atomic_write, last_write, set_aside, why_unwritable
+from rayfish.run import lease
 from rayfish.run.directory import DEFAULT_ROOT
 from rayfish.run.named import answering
+from rayfish.run.signing import sealed_json
 from rayfish.sweep.records import Table
 
 LAYOUT = 1
 RUNNING, DONE, STOPPED, FAILED = "running", "done", "stopped", "failed"
+_RECORD = "sweep.json"
 _LITTLE = 64 * 2**20
 
 
@@ -29,7 +30,7 @@ class SweepDirectory:
     def __init__(self, path: Path, data: dict[str, Any]) -> None:
         self.path = path
         self.data = data
-        self._held: IO[str] | None = None
+        self._lease: lease.Lease | None = None
 
     @classmethod
     def create(cls, root: str | Path, name: str, about: Mapping[str, Any]) -> SweepDirectory:
@@ -52,15 +53,17 @@ class SweepDirectory:
                 id=sweep_id,
                 name=name,
                 status=RUNNING,
-                created=datetime.now(UTC).isoformat(timespec="seconds"),
+                process=lease.this_process(),
+                created=datetime.now(UTC).isoformat(timespec="milliseconds"),
                 seconds=0.0,
                 provenance=provenance.collect(),
                 **about,
             )
         except OSError as error:
+            reason, remedy = why_unwritable(error, path)
             raise RayfishError(
-                f"the sweep folder {path} cannot be made: {error.strerror}",
-                "set runtime.local_dir to a folder you may write, with space in it",
+                f"the sweep folder {path} cannot be made: {reason}",
+                f"{remedy}, or set runtime.local_dir to a folder on another disk",
             ) from None
         return sweep
 
@@ -79,6 +82,11 @@ class SweepDirectory:
                 f"{path}/sweep.json cannot be read: {error}",
                 "begin a new sweep; the folders of its trials are kept, and search.start_from takes runs",
             ) from None
+        if not isinstance(data, dict):
+            raise RunNotFound(
+                f"{path}/sweep.json is damaged: it holds a {type(data).__name__}, not keys and values",
+                f"its trials are kept: {path / 'trials'}",
+            )
         if data.get("layout", 0) > LAYOUT:
             raise RayfishError(
                 f"the sweep {path} has layout {data['layout']}, this Rayfish reads layouts up to {LAYOUT}",
@@ -105,10 +113,39 @@ class SweepDirectory:
         """The table, to write to."""
         return Table(self.table_file)
 
+    @property
+    def status(self) -> str:
+        """The status as it is: a sweep whose process is gone is `lost`, whatever `sweep.json` says."""
+        return lease.status(self.data, self.path, _RECORD)
+
     def update(self, **fields: Any) -> None:
-        """Sets fields of `sweep.json`, on disk as well."""
+        """Sets fields of `sweep.json`, on disk as well.
+
+        :raises lease.Taken: the sweep is another process's by now
+        """
+        self.require_held()
         self.data |= fields
-        atomic_write(self.path / "sweep.json", json.dumps(self.data, indent=2, default=str) + "\n")
+        atomic_write(self.path / _RECORD, sealed_json(_RECORD, self.data))
+
+    def finish(self, status: str, **fields: Any) -> None:
+        """Writes the end of the sweep, also on a disk that is full."""
+        self.require_held()
+        self.data |= {"status": status, **fields}
+        last_write(self.path / _RECORD, sealed_json(_RECORD, self.data))
+
+    @contextmanager
+    def writing(self) -> Iterator[None]:
+        """A full disk, and whatever else keeps the sweep from being written, in one message."""
+        try:
+            yield
+        except (ConnectionError, TimeoutError):
+            raise
+        except OSError as error:
+            reason, remedy = why_unwritable(error, self.path)
+            raise RayfishError(
+                f"{self.path} cannot be written: {reason}",
+                f"{remedy}, then rayfish tune --resume {self.path}",
+            ) from error
 
     def is_full(self) -> bool:
         """Whether hardly anything more can be written here; tried, because quotas show in no other way."""
@@ -122,28 +159,24 @@ class SweepDirectory:
 
     def lock(self) -> None:
         """One process at a time; the lock goes with the process, however that ends."""
-        held = (self.path / ".lock").open("a+", encoding="utf-8")
-        try:
-            fcntl.lockf(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except (BlockingIOError, PermissionError):
-            held.seek(0)
-            owner = held.read().strip() or "another process"
-            held.close()
-            raise RayfishError(
-                f"the sweep {self.path} is running: {owner}", "wait for it, or stop it there; then resume"
-            ) from None
-        except OSError:  # a file system without locks
-            pass
-        held.truncate(0)
-        held.write(f"process {os.getpid()} on {platform.node()}")
-        held.flush()
-        self._held = held
+        process = self.data.get("process") if self.data.get("status") == RUNNING else None
+        with self.writing():
+            self._lease = lease.take(self.path, _RECORD, f"the sweep {self.path} is running", process)
+            set_aside(self.path)
+
+    def require_held(self) -> None:
+        """Refuses to go on with a sweep that another process has taken over.
+
+        :raises lease.Taken: this process was suspended for longer than its lease, say
+        """
+        if self._lease is not None:
+            self._lease.require()
 
     def release(self) -> None:
         """Lets others resume it."""
-        if self._held is not None:
-            self._held.close()
-            self._held = None
+        if self._lease is not None:
+            self._lease.release()
+            self._lease = None
 
 
 def list_sweeps(root: str | Path = DEFAULT_ROOT) -> list[SweepDirectory]:

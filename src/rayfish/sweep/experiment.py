@@ -9,8 +9,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console as RichConsole
-
 from rayfish.experiment import Experiment
 from rayfish.experiment.overrides import DEFAULT_SEED
 from rayfish.experiment.words import word
@@ -26,6 +24,7 @@ from rayfish.run.faults import writing
 from rayfish.run.train import Run
 from rayfish.run.trainer import with_warm_start
 from rayfish.sweep.work import DONE, Resources, Target, Task, Work, unheard
+from rayfish.terminal import Console as RichConsole
 
 METRIC = names.RETURN_MEAN
 _KEPT_FOR_OTHERS = 4  # checkpoints: a population's trials go on from each other's
@@ -94,7 +93,7 @@ class ExperimentTarget(Target):
         import numpy as np
 
         point = plan.space.completed({}, np.random.default_rng(plan.seed))
-        preflight.require(self.payload(point, None), options)
+        preflight.require(with_warm_start(self.payload(point, None)), options)
 
     def begin(self, task: Task) -> Work:
         """Starts the trial's run, or goes on with it."""
@@ -179,7 +178,8 @@ class ExperimentWork(Work):
         """A checkpoint of this iteration."""
         run = self.run
         if not run.checkpoints.saved(run.trainer.iteration):
-            run._save()
+            with writing(run.directory.path):
+                run._save()
         return str(run.checkpoints.folder / f"{run.trainer.iteration:06d}")
 
     def end(self, how: str, why: str) -> None:

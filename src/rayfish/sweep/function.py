@@ -30,7 +30,8 @@ from typing import Any, TextIO
 
 from rayfish.errors import RayfishError
 from rayfish.files import atomic_link, atomic_write, link_or_copy, remove
-from rayfish.sweep.work import STOPPED, Resources, Target, Task, Work, lines_of, unheard
+from rayfish.metrics.sinks.jsonl import roll_back
+from rayfish.sweep.work import STOPPED, Resources, Target, Task, Work, unheard
 
 COUNT = "training_iteration"
 """The number of a report, by the name that Ray Tune gives it; a function may have a `step` of its own."""
@@ -237,9 +238,9 @@ class FunctionWork(Work):
         """The step of the checkpoint it goes on from; what was reported after it will be reported again."""
         step = int(self.checkpoint.name) if self.checkpoint is not None else 0
         file = self.folder / "metrics.jsonl"
-        if file.is_file():
-            before = [json.dumps(line) for line in lines_of(file) if line[COUNT] <= step]
-            atomic_write(file, "".join(f"{line}\n" for line in before))
+        for note in roll_back(file, COUNT, step) if file.is_file() else ():
+            with (self.folder / "log.txt").open("a", encoding="utf-8") as log:
+                log.write(f"{note}\n")
         return step
 
 

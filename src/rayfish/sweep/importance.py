@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 LEAST_POINTS = 8
 """With fewer points that have ended, shares would be noise."""
 
+_ENOUGH, _ENOUGH_EACH = 20, 5
 _MOST_POINTS = 400
 _ABSENT = object()
 _LAST: list[Any] = []
@@ -40,6 +41,13 @@ def importances(view: SweepView) -> dict[str, float]:
     if _LAST[:1] != [same]:
         _LAST[:] = [same, _assessed(points, view, "fanova") or _assessed(points, view, "pedanova")]
     return dict(_LAST[1])
+
+
+def caveat(view: SweepView) -> str:
+    """What to think of shares from few points, in some words; "" where there are enough."""
+    count = sum(point.scored and point.state != FAILED for point in view.points())
+    enough = max(_ENOUGH, _ENOUGH_EACH * len(view.space.keys))
+    return f"{count} points are too few to tell, {enough} would do" if count < enough else ""
 
 
 def quick_importances(view: SweepView) -> dict[str, float]:

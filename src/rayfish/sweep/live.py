@@ -11,16 +11,17 @@ import threading
 import time
 from typing import Any
 
-from rich.console import Console as RichConsole
 from rich.live import Live
 from rich.text import Text
 
 from rayfish.metrics import text
 from rayfish.metrics.panel import LABEL
+from rayfish.streams import steady
 from rayfish.sweep.importance import LEAST_POINTS, quick_importances
 from rayfish.sweep.live_table import LOOK, draw, final_table
 from rayfish.sweep.records import DONE, FAILED, RUNNING, STOPPED, Trial
 from rayfish.sweep.view import STATES, SweepView, about, figure, short_names, shown
+from rayfish.terminal import Console as RichConsole
 
 __all__ = ["LiveTable", "PlainLines", "Screen", "final_table", "open_live"]
 
@@ -218,7 +219,7 @@ def open_live(view: SweepView, plain: bool | None = None) -> LiveTable:
     :param plain: lines instead of the live table; None decides by whether stdout is a terminal
     """
     # The real stream, also when `run.logs.capture` stands in for it.
-    stream = getattr(sys.stdout, "wrapped", sys.stdout)
+    stream = steady(getattr(sys.stdout, "wrapped", sys.stdout))
     out = RichConsole(file=stream, force_jupyter=False, highlight=False, emoji=False, markup=False)
     if plain is None:
         plain = not out.is_terminal or out.is_dumb_terminal

@@ -18,6 +18,7 @@ from rich.text import Text
 
 from rayfish.metrics import spark, text
 from rayfish.metrics.panel import ACCENT, BORDER, CURVE, LABEL
+from rayfish.sweep.importance import caveat
 from rayfish.sweep.records import DONE, FAILED, PAUSED, PENDING, RUNNING, STOPPED, Trial
 from rayfish.sweep.view import STATES, Point, SweepView, about, figure, short_names, shown
 
@@ -124,6 +125,8 @@ def _facts(view: SweepView, shares: Mapping[str, float], width: int) -> Table:
             if share >= 0.01:
                 line.append(f"{names[key]} ")
                 line.append(f"{text.percent(share)}   ", style=LABEL)
+        doubt = caveat(view)
+        line.append(f"  ({doubt})" if doubt else "", style=LABEL)
         table.add_row("matters", line)
     line = Text(text.duration(view.seconds), style="bold")
     left = view.time_left()

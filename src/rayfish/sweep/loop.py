@@ -27,7 +27,7 @@ from rayfish.sweep.plan import Plan
 from rayfish.sweep.records import DONE, FAILED, PAUSED, PENDING, RUNNING, STOPPED, Trial
 from rayfish.sweep.schedulers import PAUSE, STOP, Move, Scheduler, open_scheduler
 from rayfish.sweep.searchers import Known, Searcher, open_searcher
-from rayfish.sweep.searchers.base import position
+from rayfish.sweep.searchers.base import position, require_point
 from rayfish.sweep.view import SweepView
 from rayfish.sweep.work import Resources, Task
 from rayfish.sweep.worker import Reply
@@ -74,16 +74,14 @@ class Loop:
         view.total = (self.searcher.total or plan.points) * plan.search.repeat
         self.points = 0
         self.ending = ""
-        self._interrupted = False
-        self._no_more_points = False
+        self._interrupted = self._no_more_points = False
         self._saved: dict[int, tuple[str, float]] = {}
         self._saving: set[int] = set()
         self._ending_as: dict[int, tuple[str, str]] = {}
         self._moves: dict[int, Move] = {}
         self._donors: dict[int, str] = {}
         self._heard: dict[int, float] = {}
-        self._told_of_checkpoints = False
-        self._doubted = False
+        self._told_of_checkpoints = self._doubted = False
         self._said_again: dict[int, dict[str, float | None]] = {}
         self._losses: dict[int, int] = {}
         self._too_large: set[int] = set()
@@ -135,6 +133,7 @@ class Loop:
             if parameter.is_list and parameter.key in found:
                 at = position(parameter.values, found[parameter.key])
                 found[parameter.key] = parameter.values[at] if at is not None else found[parameter.key]
+        require_point(self.plan.space, found, str(self.folder.table_file))
         return {**event, "params": found}
 
     def run(self, live: LiveTable, interrupts: Interrupts, lookout: Lookout) -> str:
@@ -147,6 +146,7 @@ class Loop:
             self._reached(f"point {known.number}", known.value if known.state != "open" else None)
         while True:
             lookout.require_ray()
+            self.folder.require_held()
             self._look_at_the_clock(interrupts)
             if not lookout.silent or self.ending:
                 self._fill()
@@ -165,7 +165,8 @@ class Loop:
         self._keep_time()
         self.view.over = True
         if self.plan.population and not self.ending and not any(t.moves for t in self.trials.values()):
-            self.live.note(words.nobody_moved(self.search, self.plan.time))
+            in_turns = len(self.trials) > self.view.slots
+            self.live.note(words.nobody_moved(self.search, self.plan.time, in_turns=in_turns))
         self.table.write("stop", why=self.ending or "all trials are done")
         return records.STOPPED if interrupts.requested else DONE
 
@@ -398,9 +399,9 @@ class Loop:
         """Told once, at the first report without it; it may still come, so nothing ends."""
         if self.plan.metric in trial.metrics or self._doubted:
             return
-        self._doubted = True
         doubt = words.doubt(self.plan.metric, trial.metrics)
         if doubt:
+            self._doubted = True
             self.live.note(f"trial {trial.number} {doubt}")
 
     def _with_score(self, metrics: Mapping[str, Any]) -> Mapping[str, Any]:

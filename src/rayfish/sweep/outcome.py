@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import json
 import math
 import os
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -15,15 +19,16 @@ from rayfish.experiment import Experiment
 from rayfish.experiment.experiment import dump
 from rayfish.experiment.old.results import todays_metric
 from rayfish.files import atomic_link, atomic_write
-from rayfish.run.directory import find_checkpoint
+from rayfish.run.directory import DEFAULT_ROOT, find_checkpoint
+from rayfish.sweep.directory import SweepDirectory, find_sweep
 from rayfish.sweep.experiment import ExperimentTarget
 from rayfish.sweep.function import configuration
 from rayfish.sweep.plan import Plan
 from rayfish.sweep.records import FAILED, Trial
-from rayfish.sweep.view import SweepView
+from rayfish.sweep.view import SweepView, stored_view
 from rayfish.sweep.work import Task
 
-BEST_FILE, BEST_LINK, PAGE = "best.yaml", "best", "report.html"
+BEST_FILE, BEST_LINK, PAGE, TABLE = "best.yaml", "best", "report.html", "trials.csv"
 
 
 @dataclass
@@ -37,7 +42,7 @@ class Result:
     :param mode: max or min
     :param seconds: it took, over all sessions
     :param fixed: what a function was given besides; None for what is no function
-    :param importance: share of each parameter in how scores differ; empty where that cannot be told
+    :param view: all of it, as the page shows it
     """
 
     folder: Path
@@ -46,7 +51,6 @@ class Result:
     metric: str
     mode: str
     seconds: float
-    importance: dict[str, float]
     view: SweepView
     fixed: dict[str, Any] | None = None
 
@@ -66,6 +70,13 @@ class Result:
         self._required()
         point = self.view.best_point()
         return float(point.value if point is not None and point.value is not None else math.nan)
+
+    @cached_property
+    def importance(self) -> dict[str, float]:
+        """Share of each parameter in how scores differ; empty with too little data."""
+        from rayfish.sweep.importance import importances
+
+        return importances(self.view)
 
     @property
     def failed(self) -> list[Trial]:
@@ -104,17 +115,7 @@ class Result:
 
     def rows(self) -> Iterator[dict[str, Any]]:
         """One flat dictionary per trial, for a data frame: `pandas.DataFrame(result.rows())`."""
-        for trial in self.trials:
-            yield {
-                "trial": trial.number,
-                "state": trial.state,
-                self.metric: trial.value,
-                **trial.params,
-                "seed": trial.seed,
-                "seconds": trial.seconds,
-                "error": trial.error,
-                "folder": str(self.folder / "trials" / trial.name),
-            }
+        return rows_of(self.view)
 
     def _config(self, trial: Trial) -> dict[str, Any]:
         if self.fixed is None:
@@ -128,11 +129,70 @@ class Result:
         return self.best
 
 
+def load_sweep(sweep: str | Path, root: str | Path = DEFAULT_ROOT) -> Result:
+    """A sweep that has run, or still runs, read from its folder; imports neither Ray nor torch.
+
+    :param sweep: its path, its name (the newest of that name), its id or the beginning of that, or `last`
+    :param root: the folder of all runs
+    """
+    folder = SweepDirectory.open(find_sweep(sweep, root))
+    view = stored_view(folder)
+    trials = [view.trials[number] for number in sorted(view.trials)]
+    fixed = _fixed(folder, trials) if folder.data.get("kind") == "function" else None
+    status = str(folder.data.get("status"))
+    return Result(folder.path, status, trials, view.metric, view.search.mode, view.seconds, view, fixed)
+
+
+def _fixed(folder: SweepDirectory, trials: list[Trial]) -> dict[str, Any]:
+    """What a function was given besides its point, as the folder of a trial has it."""
+    for trial in trials:
+        with suppress(OSError, ValueError):
+            given: dict[str, Any] = json.loads((folder.trials / trial.name / "params.json").read_bytes())
+            return {key: value for key, value in given.items() if key != "seed" or trial.seed is None}
+    return {}
+
+
+def rows_of(view: SweepView) -> Iterator[dict[str, Any]]:
+    """One flat dictionary per trial, in the order of their numbers."""
+    for _, trial in sorted(view.trials.items()):
+        yield {
+            "trial": trial.number,
+            "point": trial.point,
+            "state": trial.state,
+            view.metric: trial.value,
+            **trial.params,
+            "seed": trial.seed,
+            "step": trial.step,
+            "seconds": trial.seconds,
+            "error": trial.error,
+            "folder": str(view.folder / "trials" / trial.name),
+        }
+
+
+def table_of(view: SweepView) -> str:
+    """The trials as CSV: the columns of `rows_of`, a parameter that some trials lack included."""
+    rows = list(rows_of(view))
+    own = ("trial", "point", "state", view.metric)
+    params = dict.fromkeys(key for trial in view.trials.values() for key in trial.params)
+    columns = list(dict.fromkeys((*own, *params, "seed", "step", "seconds", "error", "folder")))
+    out = io.StringIO()
+    table = csv.DictWriter(out, columns, lineterminator="\n")
+    table.writeheader()
+    for row in rows:
+        table.writerow({key: _cell(value) for key, value in row.items()})
+    return out.getvalue()
+
+
+def _cell(value: Any) -> Any:
+    return json.dumps(value, default=str) if isinstance(value, list | tuple | dict | bool) else value
+
+
 def write(plan: Plan, view: SweepView) -> list[str]:
-    """Writes best.yaml, the link to the best trial and the page; gives what the user can do now."""
+    """Writes best.yaml, the link to the best trial, the table and the page; gives the next steps."""
     from rayfish.sweep.page import write_page
 
     here = shown(view.folder)
+    atomic_write(view.folder / TABLE, table_of(view))
     steps = []
     best = _best(view)
     if best is not None:

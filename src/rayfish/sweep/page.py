@@ -21,7 +21,7 @@ from rayfish.errors import MissingExtra
 from rayfish.files import atomic_write
 from rayfish.metrics import text
 from rayfish.sweep import page_data
-from rayfish.sweep.importance import LEAST_POINTS, importances
+from rayfish.sweep.importance import LEAST_POINTS, caveat, importances
 from rayfish.sweep.page_table import trial_table
 from rayfish.sweep.records import DONE, FAILED, PAUSED, RUNNING, STOPPED, Trial
 from rayfish.sweep.view import STATES, SweepView, about, figure, has_score, short_names, shown
@@ -157,7 +157,8 @@ def _importance(view: SweepView, shares: Mapping[str, float], charts: dict[str, 
         few = f"Shares need {LEAST_POINTS} points that have ended with different scores."
         return _card("What matters", "", f'<p class="empty">{few}</p>')
     charts["importance"] = page_charts.importance(shares, short_names(view.space.keys))
-    what = "Share of each parameter in how the score varies."
+    doubt = caveat(view)
+    what = "Share of each parameter in how the score varies." + (f" Only a hint: {doubt}." if doubt else "")
     return _card("What matters", what, _place("importance"))
 
 

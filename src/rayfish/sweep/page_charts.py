@@ -27,7 +27,8 @@ def _data(name: str) -> alt.Chart:
 
 
 def _scores(score: Axis, *, title: str | None) -> alt.Y:
-    axis = alt.Axis(title=title, values=[at for at, _ in ticks(score.low, score.high)])
+    marks = ticks(score.low, score.high)  # Vega would round 2.5 to 3 where the values are given
+    axis = alt.Axis(title=title, values=[at for at, _ in marks], labelExpr=_written(marks))
     return alt.Y("score:Q", scale=_clipped(score.low, score.high), axis=axis)
 
 

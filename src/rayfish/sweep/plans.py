@@ -13,10 +13,14 @@ from typing import Any, TypeVar
 from rayfish.algorithm.keys import key_problems
 from rayfish.errors import ConfigError, Problem, RayfishError, RunNotFound, did_you_mean
 from rayfish.experiment import Experiment, tree
+from rayfish.experiment.compose import named
 from rayfish.experiment.imports import load_object
+from rayfish.experiment.old.results import todays_metric
 from rayfish.experiment.sections import SECTIONS, defaults
 from rayfish.experiment.words import word
 from rayfish.metrics import names
+from rayfish.run.choose import CHOSEN, with_fitting_algorithm
+from rayfish.run.trust import target_digest
 from rayfish.sweep import settings
 from rayfish.sweep.amounts import resources_of
 from rayfish.sweep.directory import SweepDirectory, find_sweep
@@ -26,6 +30,7 @@ from rayfish.sweep.plan import Plan
 from rayfish.sweep.program.settings import REPORTS
 from rayfish.sweep.records import Trial, comparable, fold, read_events
 from rayfish.sweep.schedulers import MAX_T
+from rayfish.sweep.searchers.base import allowed
 from rayfish.sweep.settings import Search
 from rayfish.sweep.space import Parameter, Space, from_words, is_parameter, mistyped, ordered, parameters_in
 
@@ -58,8 +63,9 @@ def of_experiment(
     :param where: what `Experiment.compose` takes besides: config_name, config_dir, env, closest
     """
     rest, spoken = from_words(words)
+    name, rest = named(name, rest, where.get("config_dir"))
+    base = _base(name, rest, spoken, where)
     compose = partial(_compose, name, tuple(rest), where, str(Path.cwd()))
-    base = Experiment.compose(name, rest, **where)
     written = _located(lambda: parameters_in(base.section("tunables")), base)
     given = parameters_in(space or {})
     found = ordered([*written, *_embedded(base.config), *given, *spoken])
@@ -79,7 +85,7 @@ def of_experiment(
         target=target,
         space=found,
         search=how,
-        metric=how.metric or METRIC,
+        metric=_metric_of(how, base),
         source={
             "experiment": _absolute(name),
             "words": list(rest),
@@ -100,6 +106,15 @@ def of_experiment(
             *_horizon_note(how, names.ITERATION),
         ],
     )
+
+
+def _base(name: str | None, words: list[str], varied: Space, where: Mapping[str, Any]) -> Experiment:
+    """The experiment of a sweep; an algorithm that nothing names is chosen once, and added to the words."""
+    base = Experiment.compose(name, words, **where)
+    if "algo.name" not in varied.keys:
+        base = with_fitting_algorithm(base)
+        words += [f"algo.name={base.get('algo.name')}"] if base.origin("algo.name") == CHOSEN else []
+    return base
 
 
 def of_function(
@@ -262,6 +277,7 @@ def keep_target(plan: Plan, folder: SweepDirectory) -> None:
         if plan.source["env"]:
             (folder.path / _TARGET).write_bytes(cloudpickle.dumps({"env": plan.target.base.env}))
         plan.target.base.save(folder.path / "base.yaml")
+    folder.update(target_sha256=target_digest(folder.path))  # sweep.json is signed, this with it
 
 
 def starting_points(wanted: Sequence[Any], space: Space) -> list[Mapping[str, Any]]:
@@ -277,7 +293,8 @@ def starting_points(wanted: Sequence[Any], space: Space) -> list[Mapping[str, An
                 raise ConfigError([Problem("search.start_from", f"there is no parameter {unknown[0]}", hint)])
             points.append(flat)
         else:
-            points += _points_of(str(entry), space)
+            found = _points_of(str(entry), space)
+            points += [{k: v for k, v in point.items() if allowed(space[k], v)} for point in found]
     return points
 
 
@@ -327,6 +344,25 @@ def _written(base: Experiment, key: str) -> str:
     place = f"tunables.{key}"
     lines = [at for name, at in base.origins.items() if name == place or name.startswith(f"{place}.")]
     return lines[0] if lines else base.origin(key)
+
+
+def _metric_of(search: Search, base: Experiment) -> str:
+    """What counts in an experiment, by its name today.
+
+    :raises ConfigError: no run reports it
+    """
+    key, written = "search.metric", search.metric or METRIC
+    metric = todays_metric(written) or written
+    where = base.origin(key)
+    if not names.is_known(metric):
+        close = did_you_mean(metric, names.fixed(), most=1)
+        meant = f"did you mean {close[0]}? " if close else ""
+        hint = f"{meant}there are {', '.join(names.fixed())}, and env/NAME for what an environment reports"
+        raise ConfigError([Problem(key, f"no run reports a metric {metric!r}", hint, where)])
+    if metric.startswith("eval/") and not base.get("evaluation.evaluation_interval"):
+        what = f"{metric} is never reported: nothing is evaluated (evaluation.evaluation_interval is null)"
+        raise ConfigError([Problem(key, what, "set evaluation.evaluation_interval=1", where)])
+    return metric
 
 
 def _with_horizon(search: Search, base: Experiment) -> Search:

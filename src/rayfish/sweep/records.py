@@ -3,9 +3,9 @@
     runs/<name>/<time>-<id>/
       sweep.json  trials.jsonl  best.yaml  report.html  log.txt  trials/<one folder per trial>
 
-Lines are only ever appended, each in one write. A line that a crash cut short is passed over when the
-table is read, and closed before the next one is written. Reading the table from its beginning gives the
-state of every trial, so a sweep needs no other state to be resumed from.
+Lines are only ever appended, each in one write. A damaged line, one that a crash cut short say, is left out
+when the table is read, reported at a resume, and closed before the next one is written. Reading
+the table from its beginning gives the state of every trial: a sweep needs no other state to be resumed from.
 
 Events: `new` (a trial and its point), `start`, `report` (a score on the way), `pause`, `lost` (it is started
 again), `save` and `move` (population based training: a checkpoint for others, and going on from one with a
@@ -116,18 +116,35 @@ class Table:
         os.close(self._file)
 
 
-def read_events(path: Path) -> Iterator[dict[str, Any]]:
-    """The events of a table, oldest first; a line that a crash tore is passed over."""
+def read_events(path: Path, damaged: list[int] | None = None) -> Iterator[dict[str, Any]]:
+    """The events of a table, oldest first; damaged lines are left out.
+
+    :param damaged: gets the numbers of these lines, counted from 1
+    """
     if not path.is_file():
         return
     with path.open("rb") as file:
-        for line in file:
+        for number, line in enumerate(file, 1):
             try:
                 event = json.loads(line)
-            except ValueError:
-                continue
+            except (ValueError, RecursionError):
+                event = None
             if isinstance(event, dict) and "event" in event:
                 yield event
+            elif damaged is not None:
+                damaged.append(number)
+
+
+def note_on_damage(path: Path) -> str:
+    """A message on the damaged lines of a table; "" where there are none."""
+    damaged: list[int] = []
+    for _ in read_events(path, damaged):
+        pass
+    if not damaged:
+        return ""
+    which = ", ".join(map(str, damaged[:5])) + (f" and {len(damaged) - 5} more" if len(damaged) > 5 else "")
+    are = "line {} is" if len(damaged) == 1 else "lines {} are"
+    return f"{path.name}: {are.format(which)} damaged and left out"
 
 
 def fold(events: Iterable[Mapping[str, Any]], *, sign: float = 1.0, score: str = "last") -> dict[int, Trial]:

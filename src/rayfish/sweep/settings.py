@@ -99,7 +99,14 @@ def _wrong(key: str, value: Any, kind: str, where: str) -> list[Problem]:
     least = {"num_samples": 1, "repeat": 1, "max_concurrent": 1, "max_failures": 0, "time_budget_s": 1}
     wrong_bool = isinstance(value, bool) and kind != "bool"
     if wrong_bool or not isinstance(value, allowed):
-        return [Problem(f"search.{key}", f"takes {kind}, not {value!r}", "", where)]
+        return [
+            Problem(
+                f"search.{key}",
+                f"takes {kind}, not {value!r}",
+                "`rayfish config keys search` explains it",
+                where,
+            )
+        ]
     if key in least and value < least[key]:
         return [Problem(f"search.{key}", f"is {value}", f"give {least[key]} or more", where)]
     return []

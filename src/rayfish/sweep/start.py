@@ -11,13 +11,14 @@ from rayfish.errors import ConfigError, Problem, RayfishError, did_you_mean
 from rayfish.experiment import tree
 from rayfish.experiment.overrides import parse
 from rayfish.run.engine import RayOptions
+from rayfish.run.signals import exit_code
+from rayfish.run.trust import require_sweep
 from rayfish.sweep import api, plans
 from rayfish.sweep.directory import STOPPED, SweepDirectory, find_sweep
 from rayfish.sweep.outcome import Result
 from rayfish.sweep.records import FAILED
 from rayfish.sweep.space import Parameter, from_words, ordered, parameters_in
 
-_STOPPED_CODE = 130
 _FILE_KEYS = ("function", "program", "config", "tunables", "search", "runtime")
 
 
@@ -58,9 +59,12 @@ def other(
     return _finished(api.run(_described(text, None, settings), options, plain=plain))
 
 
-def resumed(sweep: str, words: Sequence[str], *, options: RayOptions, plain: bool | None = None) -> int:
+def resumed(
+    sweep: str, words: Sequence[str], *, options: RayOptions, plain: bool | None = None, trust: bool = False
+) -> int:
     """A sweep that goes on, with other settings of its search where words say so."""
     folder = SweepDirectory.open(find_sweep(sweep))
+    require_sweep(folder.path, folder.data, trust=trust)
     if folder.data.get("kind") == "jobs":
         return _jobs(str(folder.path), words, options)
     values = _values(words)
@@ -162,11 +166,13 @@ def _top_level(name: str | None) -> Mapping[str, Any]:
     """The sections of a YAML file; {} for a preset, and for what an experiment's own reader will explain."""
     if name is None or not Path(name).is_file() or not name.endswith((".yaml", ".yml")):
         return {}
-    from omegaconf import OmegaConf
+    import yaml
+
+    from rayfish.experiment.yaml_reader import load
 
     try:
-        found = OmegaConf.to_container(OmegaConf.load(name), resolve=False)
-    except Exception:
+        found = load(Path(name).read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, yaml.YAMLError):
         return {}
     return found if isinstance(found, dict) else {}
 
@@ -188,7 +194,7 @@ def joined(words: Sequence[str]) -> list[str]:
 
 
 def _finished(result: Result) -> int:
-    """0 when there is a best point, 130 after an interruption, 1 when no trial came to a score."""
+    """0 when there is a best point, `exit_code()` after a signal, 1 when no trial came to a score."""
     if result.status == STOPPED:
-        return _STOPPED_CODE
+        return exit_code()
     return int(all(trial.state == FAILED or trial.value is None for trial in result.trials))

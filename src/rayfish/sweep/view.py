@@ -5,16 +5,30 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+from rayfish.errors import RayfishError, RunNotFound
 from rayfish.metrics import text
 from rayfish.metrics.stats import mean_ci
-from rayfish.sweep.records import DONE, FAILED, FINISHED, PAUSED, PENDING, RUNNING, STOPPED, Trial, comparable
+from rayfish.sweep.directory import SweepDirectory
+from rayfish.sweep.records import (
+    DONE,
+    FAILED,
+    FINISHED,
+    PAUSED,
+    PENDING,
+    RUNNING,
+    STOPPED,
+    Trial,
+    comparable,
+    fold,
+    read_events,
+)
 from rayfish.sweep.settings import Search
-from rayfish.sweep.space import Space
+from rayfish.sweep.space import Space, parameters_in
 
 STATES = {
     RUNNING: "running",
@@ -164,6 +178,38 @@ class SweepView:
     def _rank(self, point: Point) -> tuple[int, float, int]:
         group = 0 if point.scored and point.state != FAILED else 2 if point.state == FAILED else 1
         return group, 0.0 if group else -self.search.sign * _number(point.value), point.number
+
+
+def stored_view(folder: SweepDirectory) -> SweepView:
+    """A sweep as its folder tells it; starts nothing.
+
+    :raises RunNotFound: its files are damaged
+    """
+    try:
+        return _read(folder)
+    except (RayfishError, LookupError, TypeError, ValueError, AttributeError) as error:
+        why = error.what if isinstance(error, RayfishError) else f"{type(error).__name__}: {error}"
+        raise RunNotFound(
+            f"the sweep {folder.path} is damaged: {why}", f"its trials are kept: {folder.trials}"
+        ) from None
+
+
+def _read(folder: SweepDirectory) -> SweepView:
+    data = folder.data
+    known = {field.name for field in fields(Search)}
+    given = {key: value for key, value in (data.get("search") or {}).items() if key in known}
+    search = Search(**given | {"start_from": tuple(given.get("start_from") or ())})
+    return SweepView(
+        title=str(data.get("title")),
+        folder=folder.path,
+        search=search,
+        space=parameters_in(data.get("space") or {}),
+        trials=fold(read_events(folder.table_file), sign=search.sign, score=search.score),
+        metric=str(data.get("metric")),
+        time=str(data.get("time")),
+        seconds=float(data.get("seconds") or 0.0),
+        over=data.get("status") != RUNNING,
+    )
 
 
 @lru_cache(maxsize=8192)

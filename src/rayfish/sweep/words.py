@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rayfish.errors import did_you_mean
+from rayfish.metrics import names
 from rayfish.run.lines import plain
 from rayfish.sweep.experiment import METRIC
 from rayfish.sweep.schedulers import INTERVAL
@@ -31,12 +32,14 @@ def point(params: Mapping[str, Any]) -> str:
 
 
 def doubt(metric: str, metrics: Mapping[str, Any]) -> str:
-    """What a report without the metric looks like, where another one might have been meant; else ""."""
-    close = did_you_mean(metric, [str(key) for key in metrics])
-    if not close or metric == METRIC:  # which comes with the first episode that ends
+    """What a report without the metric has in its place; "" where the metric may come later."""
+    known = sorted(str(key) for key, value in metrics.items() if number(value) is not None)
+    early = metric.startswith("env/") and not metrics.get(names.EPISODES, 1)
+    if metric in names.fixed() or early or not known:  # the first episode or evaluation brings it
         return ""
-    meant = f"if that was meant, stop and set search.metric={close[0]}"
-    return f"reports no {metric!r} so far, but {close[0]!r}: {meant}"
+    close = did_you_mean(metric, known)
+    meant = f"did you mean search.metric={close[0]}? " if close else ""
+    return f"reports no {metric!r} so far: {meant}it reports {', '.join(known)}"
 
 
 def unreported(metric: str, metrics: Mapping[str, Any]) -> str:
@@ -59,10 +62,24 @@ def readable(text: str) -> str:
     return "".join(sign for sign in plain(text) if sign.isprintable() or sign in "\n\t")
 
 
-def nobody_moved(search: Search, time: str) -> str:
-    """What to do about a population that stayed as it was."""
+def taking_turns(search: Search, trials: int, slots: int) -> str:
+    """How a population that does not run all at once is compared."""
+    every = search.scheduler_config.get("perturbation_interval", INTERVAL)
+    return (
+        f"{search.scheduler}: {trials} trials take turns, {slots} at a time, and are compared when all have "
+        f"come to the same multiple of {every} (search.scheduler_config.synch=true)"
+    )
+
+
+def nobody_moved(search: Search, time: str, *, in_turns: bool) -> str:
+    """What to do about a population that stayed as it was.
+
+    :param in_turns: fewer trials ran at a time than there are
+    """
     every = search.scheduler_config.get("perturbation_interval", INTERVAL)
     hint = "train longer, or lower search.scheduler_config.perturbation_interval"
+    if in_turns and not search.scheduler_config.get("synch"):
+        hint = "trials that take turns are compared fairly with search.scheduler_config.synch=true"
     return f"{search.scheduler}: no trial went on from another one; it decides every {every} ({time}): {hint}"
 
 

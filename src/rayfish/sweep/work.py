@@ -6,16 +6,15 @@ trial never runs past the report at which it was stopped.
 
 from __future__ import annotations
 
-import json
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from rayfish import __version__
+from rayfish.metrics.sinks import newest_first
 
 DONE, STOPPED, PAUSED = "done", "stopped", "paused"
 """How a trial may be told to end: by itself, early for good, or for a while."""
@@ -129,17 +128,14 @@ def unheard(file: Path, heard: tuple[str, float], counter: str, most: float) -> 
     :param most: up to which of them: later ones will be reported again
     """
     name, known = heard
-    lines = [line for line in lines_of(file) if line.get(counter, math.inf) <= most]
-    return [line for line in lines if isinstance(line.get(name), int | float) and line[name] > known]
-
-
-def lines_of(file: Path) -> list[dict[str, Any]]:
-    """The lines of a trial's metrics.jsonl; one that a crash tore is passed over."""
-    found = []
-    for line in file.read_text(encoding="utf-8").splitlines() if file.is_file() else ():
-        with suppress(ValueError):
-            found.append(json.loads(line))
-    return found
+    found: list[Mapping[str, Any]] = []
+    for line in newest_first(file):
+        if not isinstance(line.get(name), int | float) or line.get(counter, math.inf) > most:
+            continue
+        if line[name] <= known:
+            break
+        found.append(line)
+    return found[::-1]
 
 
 class Target(ABC):

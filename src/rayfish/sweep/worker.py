@@ -14,6 +14,7 @@ from typing import Any
 from rayfish import __version__
 from rayfish.errors import RayfishError
 from rayfish.experiment.imports import use_paths
+from rayfish.run.trust import HandedOver, take_over
 from rayfish.sweep.function import tune_reports_here
 from rayfish.sweep.nodes import require_same
 from rayfish.sweep.work import DONE, PAUSED, Target, Task, Work
@@ -54,9 +55,14 @@ class Worker:
 
     :param target: pickled, so that what goes wrong with reading it is told like any other fault
     :param paths: folders where the user's modules are
+    :param handed_over: to sign and to trust as the sweep does
     """
 
-    def __init__(self, target: bytes, paths: Sequence[str] = ()) -> None:
+    def __init__(
+        self, target: bytes, paths: Sequence[str] = (), handed_over: HandedOver | None = None
+    ) -> None:
+        if handed_over is not None:
+            take_over(handed_over)
         self._pickled = target
         self._paths = paths
         self._target: Target | None = None

@@ -136,6 +136,33 @@ class TestTraining:
                 line = steps(trainer, 2)[-1]
                 assert np.isfinite(line[f"learn/{POLICY}/qf_loss"])
 
+    def test_a_remote_runner_collects_ahead_and_trains_as_often_as_a_local_one(self):
+        updates, weights = {}, []
+        for runners in (0, 1, 1):
+            words = (*DQN, f"rollouts.num_env_runners={runners}", "training.training_intensity=64")
+            with rayfish.Trainer(*words) as trainer:
+                steps(trainer, 1)
+                learner, group = trainer.algorithm.learner_group._learner, trainer.algorithm.env_runner_group
+                requested, request = [], group.foreach_env_runner_async
+                group.foreach_env_runner_async = lambda *args, ask=request, calls=requested, **kwargs: (
+                    calls.append(args[0].__name__) or ask(*args, **kwargs)
+                )
+                before = learner._weights_seq_no, trainer.metrics["run/env_steps"]
+                line = steps(trainer, 1)[0]
+                updates[runners] = (learner._weights_seq_no - before[0]) / (line["run/env_steps"] - before[1])
+                if not runners:
+                    continue
+                # Calls of at least 16 steps each, however short a round is; none is left in flight.
+                assert requested.count("_fragments") == 4
+                assert group._worker_manager.num_outstanding_async_reqs("rayfish_fragments") == 0
+                expected = learner.module[POLICY].state_dict()
+                [acting] = group.foreach_env_runner(_runner_weights, local_env_runner=False)
+                for key, value in acting.items():
+                    assert np.array_equal(value, expected[key].numpy()), key
+                weights.append(b"".join(expected[key].numpy().tobytes() for key in sorted(expected)))
+        assert updates[1] == pytest.approx(updates[0], rel=0.1) == pytest.approx(2.0, rel=0.1)
+        assert weights[0] == weights[1]  # the same seed trains the same
+
     @pytest.mark.slow
     def test_runners_of_their_own_fill_one_buffer_each_with_its_stream(self):
         with rayfish.Trainer(*DQN, "rollouts.num_env_runners=2") as trainer:

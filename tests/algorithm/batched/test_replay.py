@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import itertools
 import pickle
 from dataclasses import replace
@@ -452,3 +453,19 @@ def test_memory_is_taken_as_the_buffer_fills_in_a_seeded_run_too():
     finally:
         torch.use_deterministic_algorithms(False)
     assert psutil.Process().memory_info().rss - before < 200e6
+
+
+def test_a_buffer_is_saved_in_pieces_so_that_no_second_copy_of_it_is_held():
+    from rayfish.algorithm import snapshot
+
+    class File(io.BytesIO):
+        largest = 0
+
+        def write(self, data) -> int:
+            self.largest = max(self.largest, len(data))
+            return super().write(data)
+
+    file, held = File(), np.arange(6 * 2**20, dtype=np.float64)
+    pickle.dump(held, snapshot._InPieces(file), protocol=5)
+    assert file.largest <= 16 * 2**20 < held.nbytes
+    assert np.array_equal(pickle.loads(file.getvalue()), held)

@@ -10,7 +10,7 @@ import yaml
 from omegaconf._utils import get_yaml_loader
 
 from rayfish import Experiment
-from rayfish.algorithm.dead import DEAD_KEYS
+from rayfish.algorithm.dead import is_dead
 from rayfish.algorithm.signatures import keys_for
 from rayfish.errors import ConfigError
 from rayfish.experiment import tree
@@ -22,6 +22,7 @@ from rayfish.experiment.old.outcome import FATES
 from rayfish.experiment.old.results import todays_metric, why_gone
 from rayfish.experiment.old.rules import outcomes
 from rayfish.experiment.old.tables import SAME, TRAINING
+from rayfish.experiment.old.training import placed
 from rayfish.experiment.old.translate import Context, translate
 from rayfish.experiment.sections import ALGORITHMS, METHODS, SECTIONS
 from rayfish.metrics import names
@@ -147,10 +148,9 @@ def test_every_result_simharness_lists_is_mapped_or_named_as_gone():
 
 def targets(algo):
     """Today's keys that the tables lead to, for an algorithm."""
-    for key, owners in TRAINING.items():
-        if algo in owners:
-            yield f"training.{key}"
-    yield from (f"{section}.{key}" for section, keys in SAME.items() for key in keys)
+    same = [f"{section}.{key}" for section, keys in SAME.items() for key in keys]
+    for dotted in [*(f"training.{key}" for key in TRAINING), *same]:
+        yield from placed(dotted, 1, Context(algo)).values
     for key, default in known_config_keys(algo).items():
         for outcome in outcomes(key, default if default not in (None, -1) else 1, Context(algo)):
             yield from outcome.values
@@ -166,7 +166,7 @@ def test_what_is_translated_has_an_effect_today(algo):
         elif not SECTIONS[section].is_open:
             known = {*SECTIONS[section].own, *(keys_for(section, algo) if section in METHODS else ())}
             assert key in known, f"{algo}: {dotted}"
-            assert f"{section}.{key}" not in DEAD_KEYS, f"{algo}: {dotted} has no effect"
+            assert not is_dead(f"{section}.{key}", algo), f"{algo}: {dotted} has no effect"
 
 
 def test_algorithms_that_are_gone_lead_to_one_that_is_not():

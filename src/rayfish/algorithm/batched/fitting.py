@@ -5,11 +5,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import math
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import gymnasium as gym
+import numpy as np
 
 from rayfish.envs.state import FRESH, PICKLE
 from rayfish.experiment.imports import load_object
@@ -29,6 +31,8 @@ _CONNECTORS = (
     "rollouts.env_runner_cls",
     "rollouts.env_to_module_connector",
     "rollouts.module_to_env_connector",
+    "rollouts.episode_lookback_horizon",
+    "rollouts.episodes_to_numpy",
     "learners.learner_class",
     "learners.learner_connector",
     "training.learner_class",
@@ -165,7 +169,7 @@ def _settings(experiment: Experiment, info: EnvInfo) -> str:
             return f"{key}=false changes a connector pipeline, which only RLlib's runner uses"
     if experiment.get("multi_agent.count_steps_by") == "agent_steps":
         return "multi_agent.count_steps_by=agent_steps is RLlib's way to count"
-    if experiment.get("training.use_critic") is False or experiment.get("training.use_gae") is False:
+    if experiment.get("training.use_critic") is False:
         return "PPO without a critic is RLlib's"
     if experiment.get("training.td_error_loss_fn") not in (None, "huber", "mse"):
         return "training.td_error_loss_fn is a function of your own"
@@ -237,3 +241,13 @@ def _vector(experiment: Experiment, info: EnvInfo) -> str:
     if "sync" in mode:
         return STACKED
     return NATIVE if info.native else STACKED
+
+
+def stored_bytes(space: gym.Space[Any]) -> int:
+    """Of one observation or action in a replay buffer, where floating numbers are stored with four bytes."""
+    parts = getattr(space, "spaces", None)
+    if parts is not None:
+        return sum(map(stored_bytes, parts.values() if isinstance(parts, Mapping) else parts))
+    dtype = np.dtype(space.dtype or np.float32)
+    each = min(dtype.itemsize, 4) if np.issubdtype(dtype, np.floating) else dtype.itemsize
+    return math.prod(space.shape or ()) * each

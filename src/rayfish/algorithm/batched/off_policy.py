@@ -3,6 +3,10 @@
 A round is RLlib's: every runner steps its environments for one fragment, then so many updates follow as
 its `training_intensity` asks for. All rounds of an iteration happen in one call, with its figures logged
 once at its end.
+
+Remote runners collect the next rounds while the learner learns from the last ones, because a call through
+Ray takes longer than many a round. They act with the weights from before those updates. No call is in
+flight at the end of an iteration, so that runs repeat and resume exactly.
 """
 
 from __future__ import annotations
@@ -10,12 +14,13 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import zip_longest
 from typing import Any
 
-import gymnasium as gym
 import numpy as np
+import ray
 import torch
-from ray.rllib.algorithms.dqn.dqn import DQN, calculate_rr_weights
+from ray.rllib.algorithms.dqn.dqn import DQN
 from ray.rllib.algorithms.sac.sac import SAC
 from ray.rllib.utils.metrics import (
     ENV_RUNNER_RESULTS,
@@ -35,9 +40,13 @@ from ray.rllib.utils.metrics import (
 )
 from ray.rllib.utils.metrics.metrics_logger import MetricsLogger
 
+from rayfish.algorithm.batched.fitting import stored_bytes
 from rayfish.algorithm.batched.replay import PrioritizedReplayBuffer, ReplayBuffer
 from rayfish.algorithm.batched.rollout import Rollout
 
+_STEPS_AHEAD = 16  # environment steps, at least, that remote runners collect with the same weights
+_INLINE_BYTES = 50_000  # of weights sent within a call; larger ones go through the object store once
+_TAG = "rayfish_fragments"  # of calls in flight
 _GPU_SHARE = 0.25  # of a GPU's free memory that a replay buffer may take; a larger one stays in main memory
 
 
@@ -66,6 +75,7 @@ class _Rounds:
         self.local_replay_buffer = self._new_replay()
         self._replay_figures = MetricsLogger(root=False)
         self._shared: tuple[Any, list[torch.Tensor], list[torch.Tensor]] | None = None
+        self._rounds_asked = 1
 
     def _create_local_replay_buffer_if_necessary(self, config: Any) -> None:
         """Later: its place depends on the observations."""
@@ -77,41 +87,64 @@ class _Rounds:
         before = int(self.metrics.peek(lifetime, default=0))
         counted = replay.counts()
         wanted = self.config.min_sample_timesteps_per_iteration or 1
-        stores, updates = calculate_rr_weights(self.config)
+        stores, updates = _shares_of_a_round(self.config)
         learner.begin()
         taken = 0
-        while taken < wanted:
-            new = self._gather(stores, timers)
-            if new is None:
-                break  # every runner is away; RLlib brings them back before the next step
-            taken += new
-            # Where environments only began anew there is nothing to learn more from.
-            if new and before + taken >= self.config.num_steps_sampled_before_learning_starts:
-                self._learn(updates, before + taken, timers)
-                with timers(SYNCH_WORKER_WEIGHTS_TIMER):
-                    self._hand_out_weights()
-        self._log(timers, counted, before + taken)
-
-    def _gather(self: Any, times: int, timers: _Timers) -> int | None:
-        """Fragments of every runner into the replay buffer; how many steps those were, None without any."""
-        taken = 0
-        for _ in range(times):
-            with timers(ENV_RUNNER_SAMPLING_TIMER):
-                rollouts = self._rollouts()
-            if not rollouts:
-                return None
+        remote = self.env_runner_group.num_remote_env_runners()
+        for rollouts in (self._remote_rounds if remote else self._local_rounds)(wanted, stores, timers):
+            new = sum(rollout.env_steps for rollout in rollouts)
             with timers(REPLAY_BUFFER_ADD_DATA_TIMER):
                 for rollout in rollouts:
-                    self.local_replay_buffer.add(rollout)
-                    taken += rollout.env_steps
-        return taken
+                    replay.add(rollout)
+            taken += new
+            # Where environments only reset there is nothing to learn more from.
+            if new and before + taken >= self.config.num_steps_sampled_before_learning_starts:
+                self._learn(updates, before + taken, timers)
+        self._log(timers, counted, before + taken)
 
-    def _rollouts(self: Any) -> list[Rollout]:
-        group = self.env_runner_group
-        if not group.num_remote_env_runners():
-            return [_fragment(group.local_env_runner)]
-        timeout = self.config.sample_timeout_s
-        return group.foreach_env_runner(_fragment, local_env_runner=False, timeout_seconds=timeout)
+    def _local_rounds(self: Any, wanted: int, stores: int, timers: _Timers) -> Iterator[list[Rollout]]:
+        """Rounds of the runner in this process, each with the newest weights."""
+        taken = 0
+        while taken < wanted:
+            with timers(ENV_RUNNER_SAMPLING_TIMER):
+                rollouts = _fragments(self.env_runner_group.local_env_runner, stores)
+            taken += sum(rollout.env_steps for rollout in rollouts)
+            yield rollouts
+            self._hand_out_weights(timers)
+
+    def _remote_rounds(self: Any, wanted: int, stores: int, timers: _Timers) -> Iterator[list[Rollout]]:
+        """Rounds of remote runners, which collect the next ones while these are learnt from."""
+        taken, patience = 0, self.config.sample_timeout_s  # for a round; None: without end
+        self._request(wanted, stores, timers)
+        while taken < wanted:
+            with timers(ENV_RUNNER_SAMPLING_TIMER):
+                found = self.env_runner_group.fetch_ready_async_reqs(
+                    tags=_TAG, timeout_seconds=patience and patience * self._rounds_asked
+                )
+            if not found:
+                break  # every runner is away; RLlib restarts them before the next iteration
+            of_runners = [rollouts for _, rollouts in sorted(found, key=lambda pair: pair[0])]
+            taken += sum(rollout.env_steps for rollouts in of_runners for rollout in rollouts)
+            if taken < wanted:
+                self._request(wanted - taken, stores, timers)
+            for first in range(0, max(map(len, of_runners)), stores):
+                turns = zip_longest(*(rollouts[first : first + stores] for rollouts in of_runners))
+                yield [rollout for turn in turns for rollout in turn if rollout is not None]
+        self._hand_out_weights(timers)
+
+    def _request(self: Any, wanted: int, stores: int, timers: _Timers) -> None:
+        """Sends the weights to remote runners and has them collect whole rounds, at most `wanted` steps."""
+        config, group = self.config, self.env_runner_group
+        steps = stores * config.get_rollout_fragment_length(1) * config.num_envs_per_env_runner
+        steps *= group.num_healthy_remote_env_runners() or 1
+        self._rounds_asked = -(-min(_STEPS_AHEAD, wanted) // steps)
+        with timers(SYNCH_WORKER_WEIGHTS_TIMER):
+            weights: Any = [source.cpu().numpy() for source in self._weights()[1]]
+            if sum(array.nbytes for array in weights) > _INLINE_BYTES:
+                weights = ray.put(weights)
+            seq_no = self.learner_group._learner._weights_seq_no
+            request = {"count": stores * self._rounds_asked, "weights": weights, "weights_seq_no": seq_no}
+            group.foreach_env_runner_async(_fragments, tag=_TAG, kwargs=request)
 
     def _learn(self: Any, times: int, timestep: int, timers: _Timers) -> None:
         config, replay, learner = self.config, self.local_replay_buffer, self.learner_group._learner
@@ -127,21 +160,27 @@ class _Rounds:
                 replay.update_priorities(batch["indices"], errors.to(replay.device))
 
     @torch.no_grad()
-    def _hand_out_weights(self: Any) -> None:
+    def _hand_out_weights(self: Any, timers: _Timers) -> None:
         """The learner's weights to every env runner: a plain copy in this process, through Ray elsewhere."""
-        group = self.env_runner_group
-        if group.num_remote_env_runners():
-            group.sync_weights(from_worker_or_learner_group=self.learner_group, inference_only=True)
+        group, learner = self.env_runner_group, self.learner_group._learner
+        if not learner._updates:
             return
-        runner, learner = group.local_env_runner, self.learner_group._learner
+        with timers(SYNCH_WORKER_WEIGHTS_TIMER):
+            if group.num_remote_env_runners():
+                group.sync_weights(from_worker_or_learner_group=self.learner_group, inference_only=True)
+                return
+            torch._foreach_copy_(*self._weights())
+            group.local_env_runner._weights_seq_no = learner._weights_seq_no
+
+    def _weights(self: Any) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
+        """Of the policy that acts in this process, and of the learner, in the same order."""
+        runner, learner = self.env_runner_group.local_env_runner, self.learner_group._learner
         policy = runner.policy
         if self._shared is None or self._shared[0] is not policy:
             source = learner.module[runner.policy_id].unwrapped().state_dict()
-            names = list(policy.state_dict())
-            targets = [policy.state_dict()[name] for name in names]
-            self._shared = policy, targets, [source[name] for name in names]
-        torch._foreach_copy_(self._shared[1], self._shared[2])
-        runner._weights_seq_no = learner._weights_seq_no
+            state = policy.state_dict()
+            self._shared = policy, list(state.values()), [source[name] for name in state]
+        return self._shared[1:]
 
     def _log(self: Any, timers: _Timers, counted: dict[str, int], timestep: int) -> None:
         for name, seconds in timers.seconds.items():
@@ -183,7 +222,7 @@ class _Rounds:
         if device.type != "cuda":
             return device
         module = next(iter(self.learner_group._learner.module.values()))
-        row = sum(_bytes(space) for space in (module.observation_space, module.action_space)) + 32
+        row = sum(stored_bytes(space) for space in (module.observation_space, module.action_space)) + 32
         free, _ = torch.cuda.mem_get_info(device)
         return device if row * capacity * 1.1 < free * _GPU_SHARE else torch.device("cpu")
 
@@ -196,12 +235,33 @@ class BatchedSAC(_Rounds, SAC):
     """SAC over arrays; RLlib's in everything but its training step and replay buffer."""
 
 
-def _fragment(runner: Any) -> Rollout:
-    """On a runner: one fragment."""
+def _shares_of_a_round(config: Any) -> tuple[int, int]:
+    """How many fragments and how many updates: `training_intensity` steps trained for each one sampled.
+
+    RLlib also counts a local runner next to remote ones, which takes no steps there: with one
+    remote runner it trains twice as often as it was set to.
+    """
+    if not config.training_intensity:
+        return 1, 1
+    runners = max(config.num_env_runners, 1)
+    sampled = config.get_rollout_fragment_length() * config.num_envs_per_env_runner * runners
+    updates = config.training_intensity * sampled / config.total_train_batch_size
+    return (round(1 / updates), 1) if updates < 1 else (1, round(updates))
+
+
+def _fragments(
+    runner: Any, count: int, weights: list[np.ndarray] | None = None, weights_seq_no: int = 0
+) -> list[Rollout]:
+    """On a runner: so many fragments, with new weights where some are given."""
     begin = time.perf_counter()
-    rollout = runner.sample_rollout()
+    if weights is not None:
+        runner.load_weights(weights, weights_seq_no)
+    rollouts = []
+    for _ in range(count):
+        rollout = runner.sample_rollout()
+        rollouts.append(rollout.copy() if count > 1 else rollout)  # the next one is written into its memory
     runner.fragments_s = getattr(runner, "fragments_s", 0.0) + time.perf_counter() - begin
-    return rollout
+    return rollouts
 
 
 def _figures(runner: Any) -> Any:
@@ -209,12 +269,3 @@ def _figures(runner: Any) -> Any:
     runner.metrics.log_value(SAMPLE_TIMER, getattr(runner, "fragments_s", 0.0), reduce="ema")
     runner.fragments_s = 0.0
     return runner.get_metrics()
-
-
-def _bytes(space: gym.Space) -> int:
-    """Of one observation or action as it is stored."""
-    parts = getattr(space, "spaces", None)
-    if parts is not None:
-        return sum(_bytes(part) for part in (parts.values() if isinstance(parts, dict) else parts))
-    size = int(np.prod(space.shape or ()))
-    return size * (4 if space.dtype is None else min(8, space.dtype.itemsize))

@@ -69,6 +69,7 @@ class BatchedEnvRunner(SingleAgentEnvRunner):
 
     vector: Vector | None = None
     _sampler: Sampler | ResidentSampler | None = None
+    _weights_seq_no: int
 
     def __init__(self, *, config: Any, **kwargs: Any) -> None:
         super().__init__(config=config, **kwargs)
@@ -171,6 +172,14 @@ class BatchedEnvRunner(SingleAgentEnvRunner):
         self._sampled_steps += taken
         rollout.env_steps = taken
         return rollout
+
+    @torch.no_grad()
+    def load_weights(self, weights: Sequence[np.ndarray], weights_seq_no: int) -> None:
+        """Copies newer weights into the policy, in the order of its state."""
+        if weights_seq_no > self._weights_seq_no:
+            for own, new in zip(self.policy.state_dict().values(), weights, strict=True):
+                own.copy_(torch.from_numpy(new))
+            self._weights_seq_no = weights_seq_no
 
     def sample(
         self,

@@ -22,6 +22,8 @@ from rayfish.envs.wildfire import fuels, geo, readers
 from rayfish.envs.wildfire.readers import SettingsFault, minutes_of
 from rayfish.envs.wildfire.sections import BARE, MOISTURES, PHYSICS, RANDOMIZE, Area, Fire, Settings, Shape
 from rayfish.errors import RayfishError
+from rayfish.experiment.yaml_faults import explain
+from rayfish.experiment.yaml_reader import safe_load
 
 __all__ = ["MOISTURES", "PHYSICS", "RANDOMIZE", "Settings", "SettingsFault", "digest", "minutes_of", "read"]
 
@@ -87,9 +89,13 @@ def _mapping(config: Mapping[str, Any] | str | Path | None) -> Mapping[str, Any]
     if not path.is_file():
         raise SettingsFault(f"there is no file {path}", "give the path of a YAML file, or a mapping")
     try:
-        given = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise SettingsFault(f"{path} is no YAML: {error}", "mend the file") from None
+        text = path.read_text(encoding="utf-8")
+        given = safe_load(text)
+    except UnicodeDecodeError:
+        raise SettingsFault(f"{path} is not UTF-8 text", "save it as UTF-8 in your editor") from None
+    except yaml.YAMLError as error:
+        line, what, hint = explain(error, text)
+        raise SettingsFault(f"{path}:{line} cannot be read: {what}", hint) from None
     if not isinstance(given, Mapping):
         raise SettingsFault(f"{path} holds no sections", "write area:, terrain:, wind: and so on")
     return dict(_beside(given, path.parent))

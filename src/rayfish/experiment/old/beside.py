@@ -185,7 +185,7 @@ def _flat(value: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any
     """Nested conditions (`evaluation: {episode_reward_mean: 150}`) as one name each."""
     for key, inner in value.items():
         name = f"{prefix}{key}"
-        if isinstance(inner, Mapping):
+        if isinstance(inner, Mapping) and not set(inner) & {"above", "below"}:
             yield from _flat(inner, f"{name}/")
         else:
             yield name, inner

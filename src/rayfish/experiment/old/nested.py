@@ -16,6 +16,7 @@ from rayfish.experiment.old.tables import (
     TRAINING,
 )
 from rayfish.experiment.sections import PER_POLICY
+from rayfish.models.options import ONLY_FOR
 
 _SAME_IN_MODEL = (
     "fcnet_hiddens",
@@ -80,6 +81,9 @@ def _model_key(key: str, value: Any, section: Mapping[str, Any], context: Contex
         return [unless_off(key, value, MODEL_OFF_ONLY[key], key)]
     if key.endswith("activation") and value is None:
         value = "linear"  # what null meant then; today it would be the default
+    today = MODEL_RENAMED.get(key, key)
+    if context.algo == "DreamerV3" or context.algo not in ONLY_FOR.get(today, ((context.algo,), ""))[0]:
+        return [ignored(f"{context.algo} has no such setting", key)]
     if key in MODEL_RENAMED:
         return [became(f"{home}.{MODEL_RENAMED[key]}", value, inner=key)]
     if key in _SAME_IN_MODEL:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+from rayfish.algorithm.dead import EVALUATION_SECTIONS
 from rayfish.errors import did_you_mean
 from rayfish.experiment.legacy import OLD_KEYS
 from rayfish.experiment.old import nested, surroundings, training
@@ -77,6 +78,10 @@ def _evaluation_config(value: Any, context: Context) -> list[Outcome]:
             found.append(ignored("an evaluation plays in the environment, by the policy's best actions", key))
             continue
         for outcome in outcomes(key, inner, context):
+            sections = {dotted.partition(".")[0] for dotted in outcome.values}
+            if key not in ("epsilon", "seed") and sections - {*EVALUATION_SECTIONS}:
+                found.append(ignored("an evaluation does not learn", key))
+                continue
             bare = {dotted.partition(".")[2]: today for dotted, today in outcome.values.items()}
             values = {f"evaluation.evaluation_config.{name}": today for name, today in bare.items()}
             inner_key = f"{key}.{outcome.inner}" if outcome.inner else key

@@ -12,6 +12,7 @@ from rayfish.experiment.old.callbacks import OldHook, require_adaptable
 from rayfish.experiment.old.env_names import closest_env, todays_env
 from rayfish.experiment.old.outcome import Context, Outcome, Rule, became, ignored, refused
 from rayfish.experiment.old.training import whole
+from rayfish.experiment.sections import OFFLINE
 
 
 def _filter(value: Any, _: Context) -> list[Outcome]:
@@ -158,6 +159,8 @@ def _input(value: Any, context: Context) -> list[Outcome]:
         return [refused(f"{paths} needs the d4rl package, which is no longer kept: convert it to Parquet")]
     if isinstance(paths, str) and not any(sign in paths for sign in "/.*~"):
         return [refused(f"{paths!r} is an input reader of the old stack: name the recorded files")]
+    if context.algo not in OFFLINE:
+        return [refused(f"{context.algo} learns by acting today: use BC, MARWIL, CQL or IQL, or remove it")]
     return [became("offline_data.input_", paths)]
 
 

@@ -12,7 +12,8 @@ from rayfish.experiment.sections import ALGORITHMS
 
 _POLICY_GRADIENT = ("PPO", "APPO", "IMPALA")
 _VTRACE = ("APPO", "IMPALA")
-_REPLAY = ("DQN", "SAC", "TQC", "CQL")
+_ONLINE_REPLAY = ("DQN", "SAC", "TQC")
+_REPLAY = (*_ONLINE_REPLAY, "CQL")
 _SAC = ("SAC", "TQC", "CQL")
 _IMITATION = ("BC", "MARWIL", "IQL")
 
@@ -25,7 +26,6 @@ TRAINING: dict[str, tuple[str, ...]] = {
     "shuffle_batch_per_epoch": tuple(ALGORITHMS),
     "train_batch_size_per_learner": tuple(ALGORITHMS),
     "use_critic": ("PPO",),
-    "use_gae": ("PPO", "APPO"),
     "lambda_": ("PPO", "APPO"),
     "use_kl_loss": ("PPO", "APPO"),
     "kl_coeff": ("PPO", "APPO"),
@@ -34,7 +34,6 @@ TRAINING: dict[str, tuple[str, ...]] = {
     "vf_clip_param": ("PPO",),
     "vf_loss_coeff": _POLICY_GRADIENT,
     "entropy_coeff": _POLICY_GRADIENT,
-    "vtrace": _VTRACE,
     "vtrace_clip_rho_threshold": _VTRACE,
     "vtrace_clip_pg_rho_threshold": _VTRACE,
     "broadcast_interval": _VTRACE,
@@ -49,9 +48,9 @@ TRAINING: dict[str, tuple[str, ...]] = {
     "v_max": ("DQN",),
     "td_error_loss_fn": ("DQN",),
     "n_step": _REPLAY,
-    "training_intensity": _REPLAY,
-    "num_steps_sampled_before_learning_starts": _REPLAY,
-    "replay_buffer_config": (*_REPLAY, "DreamerV3"),
+    "training_intensity": _ONLINE_REPLAY,
+    "num_steps_sampled_before_learning_starts": _ONLINE_REPLAY,
+    "replay_buffer_config": (*_ONLINE_REPLAY, "DreamerV3"),
     "target_network_update_freq": (*_REPLAY, "APPO", "IQL"),
     "tau": (*_REPLAY, "APPO", "IQL"),
     "twin_q": (*_SAC, "IQL"),
@@ -113,11 +112,7 @@ SAME: dict[str, tuple[str, ...]] = {
         "local_gpu_idx",
         "learner_config_dict",
     ),
-    "resources": (
-        "num_cpus_for_main_process",
-        "custom_resources_for_main_process",
-        "placement_strategy",
-    ),
+    "resources": ("num_cpus_for_main_process",),
     "evaluation": (
         "evaluation_duration",
         "evaluation_duration_unit",
@@ -135,10 +130,9 @@ SAME: dict[str, tuple[str, ...]] = {
         "env_runner_health_probe_timeout_s",
         "env_runner_restore_timeout_s",
     ),
-    "offline_data": ("output_compress_columns", "postprocess_inputs", "actions_in_input_normalized"),
+    "offline_data": ("output_compress_columns", "actions_in_input_normalized"),
     "reporting": (
         "metrics_num_episodes_for_smoothing",
-        "metrics_episode_collection_timeout_s",
         "min_sample_timesteps_per_iteration",
         "min_train_timesteps_per_iteration",
         "min_time_s_per_iteration",
@@ -206,6 +200,9 @@ IGNORED: dict[str, str] = {
         ),
         _SPEED,
     ),
+    **dict.fromkeys(("placement_strategy", "custom_resources_for_main_process"), _TRIAL),
+    **dict.fromkeys(("collect_metrics_timeout", "metrics_episode_collection_timeout_s"), _SPEED),
+    "postprocess_inputs": "MARWIL computes its returns by itself today, BC needs none",
     **dict.fromkeys(
         (
             "memory",

@@ -6,16 +6,19 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+from rayfish.algorithm.dead import is_dead
 from rayfish.experiment.old import nested
 from rayfish.experiment.old.outcome import Context, Outcome, Rule, became, ignored, refused
 from rayfish.experiment.old.tables import TRAINING, WHOLE
 from rayfish.experiment.sections import OFFLINE, SEVERAL_NETWORKS
+from rayfish.models.options import ONLY_FOR
 
 
 def placed(today: str, value: Any, context: Context) -> Outcome:
     """Under its name today, unless the algorithm has no such setting."""
     section, _, key = today.partition(".")
-    if section == "training" and "." not in key and context.algo not in TRAINING.get(key, (context.algo,)):
+    missing = section == "training" and context.algo not in TRAINING.get(key, (context.algo,))
+    if missing or is_dead(today, context.algo):
         return ignored(f"{context.algo} has no such setting")
     return became(today, whole(value, key))
 
@@ -43,7 +46,8 @@ def _batch(value: Any, context: Context) -> list[Outcome]:
         return [ignored("none given")]
     learners = learners_of(context.config)
     why = f"{value} shared by {learners} learners" if learners > 1 else ""
-    return [became("training.train_batch_size_per_learner", max(1, int(value) // learners), why)]
+    key, share = "training.train_batch_size_per_learner", max(1, int(value) // learners)
+    return [placed(key, share, context) if is_dead(key, context.algo) else became(key, share, why)]
 
 
 def _fragment(value: Any, context: Context) -> list[Outcome]:
@@ -62,7 +66,7 @@ def _minibatch(value: Any, context: Context) -> list[Outcome]:
     value = whole(value, "minibatch_size")
     batch = context.config.get("train_batch_size")
     share = int(batch) // learners_of(context.config) if isinstance(batch, int | float) else None
-    if share is not None and value > share:
+    if share is not None and value > share and not is_dead("training.minibatch_size", context.algo):
         why = f"a minibatch is no larger than the batch ({share} per learner)"
         return [became("training.minibatch_size", share, why, changed=True)]
     return [_training("minibatch_size", value, context)]
@@ -97,6 +101,18 @@ def _entropy(value: Any, context: Context) -> list[Outcome]:
     if context.config.get("entropy_coeff_schedule"):
         return [ignored("entropy_coeff_schedule holds")]
     return [_training("entropy_coeff", value, context)]
+
+
+def _always(value: Any, context: Context) -> list[Outcome]:
+    """GAE and V-trace, which cannot be switched off today."""
+    if value is False and context.algo in _ADVANTAGES:
+        return [refused(f"{context.algo} always uses {_ADVANTAGES[context.algo]} today: remove it")]
+    if context.algo in _ADVANTAGES:
+        return [Outcome("translated", {}, "on, as always today")]
+    return [ignored(f"{context.algo} has no such setting")]
+
+
+_ADVANTAGES = {"PPO": "GAE", "APPO": "V-trace", "IMPALA": "V-trace"}
 
 
 def _gpus(value: Any, context: Context) -> list[Outcome]:
@@ -216,7 +232,9 @@ def _activation(value: Any, _: Context) -> list[Outcome]:
     return [became("training.model.fcnet_activation", value, changed=True)]
 
 
-def _share_layers(value: Any, _: Context) -> list[Outcome]:
+def _share_layers(value: Any, context: Context) -> list[Outcome]:
+    if context.algo not in ONLY_FOR["vf_share_layers"][0]:
+        return [ignored(f"{context.algo} has no such setting")]
     return [ignored("none given") if value is None else became("training.model.vf_share_layers", value)]
 
 
@@ -246,6 +264,8 @@ RULES: dict[str, Rule] = {
     "lr_schedule": _schedule_of("lr"),
     "entropy_coeff": _entropy,
     "entropy_coeff_schedule": _schedule_of("entropy_coeff"),
+    "use_gae": _always,
+    "vtrace": _always,
     "num_gpus": _gpus,
     "_fake_gpus": lambda value, _: [ignored("see num_gpus" if value else "off")],
     "optimizer": _optimizer,

@@ -4,25 +4,78 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from itertools import islice
 from pathlib import Path
+from typing import Any
 
-from rayfish.files import atomic_write
 from rayfish.metrics import names
+from rayfish.metrics.sinks import lines
+
+_WHOLE = 4 * 2**20
+"""A file up to this size is read whole where a sample would do."""
+
+_SEARCHED = 256 * 2**20
 
 
-def read_jsonl(path: Path) -> list[dict[str, float]]:
-    """The lines of a `metrics.jsonl`; a line cut short by a crash ends the list."""
-    if not path.exists():
+def read_jsonl(path: Path) -> list[dict[str, Any]]:
+    """The lines of a `metrics.jsonl`, all in memory; damaged ones are left out."""
+    if not path.is_file():
         return []
-    lines = []
-    with path.open(encoding="utf-8") as file:
-        for text in file:
-            try:
-                lines.append(json.loads(text))
-            except json.JSONDecodeError:
-                break
-    return lines
+    with path.open("rb") as file:
+        return [line for line in map(_parsed, file) if line is not None]
+
+
+def sample_jsonl(path: Path, most: int = 2000, last: int = 40) -> list[dict[str, Any]]:
+    """Lines enough for a curve: all of a small file, else `most` evenly spaced ones and the last few.
+
+    :param last: so many lines at the end are all among them
+    """
+    if not path.is_file():
+        return []
+    if path.stat().st_size <= _WHOLE:
+        return read_jsonl(path)
+    tail = [line for _, line in islice(lines.lines_backwards(path), last)][::-1]
+    begun = set(tail)
+    spread = [line for line in lines.sampled(path, most) if line not in begun]
+    return [line for line in map(_parsed, [*spread, *tail]) if line is not None]
+
+
+def newest_first(path: Path) -> Iterator[dict[str, Any]]:
+    """The lines from the last one on; nothing is read that is not asked for."""
+    if path.is_file():
+        yield from (line for _, text in lines.lines_backwards(path) if (line := _parsed(text)) is not None)
+
+
+def last_with(path: Path, name: str) -> dict[str, Any] | None:
+    """The last line that has a metric; looked for in the last 256 MB of the file."""
+    key = json.dumps(name).encode()
+    blocks = lines.blocks_backwards(path) if path.is_file() else iter(())
+    for _, block in islice(blocks, _SEARCHED // lines.BLOCK):
+        if key in block:
+            for text in reversed(block.split(b"\n")):
+                line = _parsed(text) if key in text else None
+                if line is not None and name in line:
+                    return line
+    return None
+
+
+def roll_back(path: Path, counter: str, at: int | None) -> list[str]:
+    """Removes the lines whose `counter` is above `at`, and damaged ones; a message where there were any."""
+    pattern = re.compile(re.escape(json.dumps(counter).encode()) + rb": ?(\d+)[,}]")
+
+    def number(text: bytes) -> float | None:
+        found = pattern.search(text)
+        if found:
+            return int(found[1])
+        line = _parsed(text)
+        with suppress(TypeError, ValueError):
+            return None if line is None else float(line.get(counter, 0))
+        return None
+
+    return lines.roll_back(path, at, number, lambda text: _parsed(text) is not None, _looks_whole)
 
 
 def step_of(metrics: Mapping[str, float]) -> int:
@@ -38,18 +91,14 @@ class JsonlSink:
     """
 
     def __init__(self, path: Path, resume_at: int | None = None) -> None:
-        kept = read_jsonl(path)
-        if resume_at is not None:
-            kept = [line for line in kept if line.get(names.ITERATION, 0) <= resume_at]
-        if path.exists():
-            # Also without a resume: a line cut short by a crash must not swallow the next one.
-            atomic_write(path, "".join(_text(line) for line in kept))
-        self.last_step = step_of(kept[-1]) if kept else 0
+        # Also without a resume: a line cut short by a crash must not swallow the next one.
+        self.notes = roll_back(path, names.ITERATION, resume_at) if path.exists() else []
+        self.last_step = step_of(next(newest_first(path), {}))
         self._file = path.open("a", encoding="utf-8")
 
     def write(self, metrics: Mapping[str, float]) -> None:
         """Append one line."""
-        self._file.write(_text(metrics))
+        self._file.write(json.dumps(metrics) + "\n")
         self._file.flush()
 
     def flush(self) -> None:
@@ -61,5 +110,14 @@ class JsonlSink:
         self._file.close()
 
 
-def _text(line: Mapping[str, float]) -> str:
-    return json.dumps(line) + "\n"
+def _parsed(text: bytes) -> dict[str, Any] | None:
+    """A line's content; None where it is damaged."""
+    try:
+        line = json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+    return line if isinstance(line, dict) else None
+
+
+def _looks_whole(text: bytes) -> bool:
+    return text.startswith(b'{"') and text.endswith(b"}\n") and text.isascii()

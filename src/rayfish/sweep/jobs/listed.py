@@ -21,6 +21,7 @@ from typing import Any
 
 from rayfish.errors import ConfigError, Problem, RayfishError
 from rayfish.experiment.sections import Field
+from rayfish.run import signing
 from rayfish.sweep.amounts import held
 from rayfish.sweep.program.settings import checked
 from rayfish.sweep.work import Resources
@@ -107,7 +108,7 @@ class JobList:
         """Writes the list into the folder of its results, with the folder it is started in."""
         values = {key: value for key, value in asdict(self).items() if key != "folder"}
         values["start"] = self.start or str(Path.cwd())
-        (folder / KEPT).write_text(json.dumps(values, indent=2) + "\n", encoding="utf-8")
+        (folder / KEPT).write_text(signing.sealed_json(KEPT, values), encoding="utf-8")
 
 
 def read_jobs(source: str | Path | Mapping[str, Any]) -> JobList:
@@ -120,19 +121,26 @@ def read_jobs(source: str | Path | Mapping[str, Any]) -> JobList:
     path = Path(source)
     if (path / KEPT).is_file():
         kept = json.loads((path / KEPT).read_text(encoding="utf-8"))
+        kept.pop(signing.SEAL, None)
         jobs = tuple(Job(**{**job, "command": tuple(job["command"])}) for job in kept.pop("jobs"))
         kept |= {key: tuple(kept[key]) for key in ("pip", "modules")}
         return JobList(jobs, folder=path.absolute(), **kept)
     import yaml
 
+    from rayfish.experiment.files import yaml_problem
+    from rayfish.experiment.yaml_reader import safe_load
+
     try:
-        values = yaml.safe_load(path.read_text(encoding="utf-8"))
+        text = path.read_text(encoding="utf-8")
+        values = safe_load(text)
     except OSError as error:
         raise RayfishError(
             f"{path} cannot be read: {error.strerror}", "give the path of a YAML file"
         ) from None
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise ConfigError([Problem("tasks", f"is no YAML: {error}", "", str(path))]) from None
+    except UnicodeDecodeError:
+        raise RayfishError(f"{path} is not UTF-8 text", "save it as UTF-8 in your editor") from None
+    except yaml.YAMLError as error:
+        raise ConfigError([yaml_problem(path, error, text)]) from None
     if not isinstance(values, Mapping):
         hint = "a list of jobs begins with `tasks:`"
         raise ConfigError(

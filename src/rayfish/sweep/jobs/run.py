@@ -11,25 +11,27 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
 from rich.table import Table as Shown
 from rich.text import Text
 
 from rayfish.errors import ConfigError, Problem, RayfishError, did_you_mean
 from rayfish.metrics.text import duration
 from rayfish.run.engine import RayOptions, running_ray
+from rayfish.run.lease import Taken, this_process
 from rayfish.run.logs import capture
-from rayfish.run.signals import Interrupts
+from rayfish.run.signals import Interrupts, exit_code
+from rayfish.run.signing import hand_over
+from rayfish.streams import steady
 from rayfish.sweep import capacity
 from rayfish.sweep.crew import Lost, why_lost
-from rayfish.sweep.directory import SweepDirectory
+from rayfish.sweep.directory import RUNNING, SweepDirectory
 from rayfish.sweep.jobs.listed import Job, JobList
 from rayfish.sweep.jobs.worker import LOG, JobWorker, News
 from rayfish.sweep.lookout import Lookout
 from rayfish.sweep.records import DONE, FAILED, STOPPED, Table, read_events
+from rayfish.terminal import Console
 
 RESULTS = "jobs.jsonl"
-_STOPPED_CODE = 130
 _ASK_EVERY_S, _STOP_WITHIN_S, _WAITING_AFTER_S = 0.5, 12.0, 10.0
 _LEAST_CPU = 0.001  # a bundle of a placement group cannot be empty
 _PIP_WITHIN_S = 600
@@ -74,7 +76,7 @@ def run_jobs(
     """
     place = Path(folder).absolute()
     place.mkdir(parents=True, exist_ok=True)
-    console = console or Console(file=sys.stdout, highlight=False)
+    console = console or Console(file=steady(sys.stdout), highlight=False)
     earlier = _done_before(jobs, place) if resume else []
     left = replace(jobs, jobs=tuple(job for job in jobs.jobs if job.name not in {r.name for r in earlier}))
     found = {result.name: result for result in earlier}
@@ -106,23 +108,27 @@ def run_and_tell(jobs: JobList, name: str, options: RayOptions, root: str | Path
     else:
         about = {"kind": "jobs", "title": f"{len(jobs.jobs)} jobs", "begun": time.time()}
         folder = SweepDirectory.create(root, name, about)
-        jobs.keep(folder.path)
-    console = Console(file=sys.stdout, highlight=False)
+        with folder.writing():
+            jobs.keep(folder.path)
+    console = Console(file=steady(sys.stdout), highlight=False)
     status = FAILED
     try:
-        results = run_jobs(jobs, folder.path, options, console, resume=again)
+        with folder.writing():
+            folder.update(status=RUNNING, process=this_process())
+            results = run_jobs(jobs, folder.path, options, console, resume=again)
         status = DONE if all(result.state == DONE for result in results) else FAILED
     except KeyboardInterrupt:
         status = STOPPED
     finally:
-        folder.update(status=status)
+        with suppress(OSError, Taken):  # that must not hide what happened
+            folder.finish(status)
         folder.release()
     if status != DONE:
         shown = os.path.relpath(folder.path)
         console.print(
             Text(f"  rayfish tune --resume {shown}   (runs what is not done)", style="cyan"), soft_wrap=True
         )
-    return {DONE: 0, STOPPED: _STOPPED_CODE}.get(status, 1)
+    return {DONE: 0, STOPPED: exit_code()}.get(status, 1)
 
 
 def table(results: Sequence[JobResult]) -> Shown:
@@ -230,7 +236,7 @@ class _Runner:
         start = Path(self._jobs.start or ".").absolute()
         here = self._ray.get_runtime_context().get_node_id()
         actor = self._ray.remote(JobWorker).options(**options)
-        self._actors[job.name] = actor.remote(job, self._folder / job.name, start, env, here)
+        self._actors[job.name] = actor.remote(job, self._folder / job.name, start, env, here, key=hand_over())
         self._asked[self._actors[job.name].begin.remote()] = job.name
 
     def _placed(self, job: Job, number: int) -> dict[str, Any]:
@@ -257,7 +263,7 @@ class _Runner:
             except Exception as error:
                 lost = why_lost(error)
                 if lost.node and name not in self._begun and self._group is None and not self._stopping:
-                    self._console.print(f"{name}: {lost.why}; it waits for another")
+                    self._console.print(Text(f"{name}: {lost.why}; it waits for another"))
                     self._ray.kill(self._actors[name])
                     self._start(*next((job, n) for n, job in enumerate(self._jobs.jobs) if job.name == name))
                     continue

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rayfish.errors import RayfishError
+from rayfish.run import signing
 from rayfish.sweep.jobs.listed import Job
 from rayfish.sweep.program.process import Process, ended, hint_for
 from rayfish.sweep.program.tables import Lines
@@ -49,11 +50,22 @@ class JobWorker:
     :param start: the folder it is started in
     :param env: environment variables of its own
     :param node: Ray's id of the machine that asks; on another one the output only travels there
+    :param key: the signing key of the user who asks
     """
 
-    def __init__(self, job: Job, folder: Path, start: Path, env: Mapping[str, str], node: str) -> None:
+    def __init__(
+        self,
+        job: Job,
+        folder: Path,
+        start: Path,
+        env: Mapping[str, str],
+        node: str,
+        *,
+        key: str,
+    ) -> None:
         import ray
 
+        signing.use(key)
         self._here = ray.get_runtime_context().get_node_id() == node
         self._folder = folder if self._here else Path(tempfile.mkdtemp(prefix=f"rayfish-{job.name}-"))
         self._job, self._start, self._env = job, start, dict(env)
@@ -113,4 +125,4 @@ class JobWorker:
         }
         if self._job.cpus >= 1:
             own["OMP_NUM_THREADS"] = str(int(self._job.cpus))
-        return {**os.environ, **own, **self._env}
+        return {**os.environ, **own, **signing.child_environment(), **self._env}

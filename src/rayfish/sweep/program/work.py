@@ -15,6 +15,7 @@ from typing import Any
 
 from rayfish.errors import RayfishError
 from rayfish.files import atomic_write
+from rayfish.run import signing
 from rayfish.sweep.program.command import filled, names_in, plain, words_of
 from rayfish.sweep.program.process import Process, ended, hint_for, shown
 from rayfish.sweep.program.settings import REPORTS, ProgramSettings
@@ -234,6 +235,7 @@ def environment(settings: ProgramSettings, task: Task, resources: Resources) -> 
     if resources.cpus >= 1:
         own["OMP_NUM_THREADS"] = str(int(resources.cpus))
     values = {**built_in(task), **task.params}
+    own |= signing.child_environment()
     return {**os.environ, **own, **{key: filled(text, values) for key, text in settings.env.items()}}
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 import numpy as np
@@ -68,6 +68,10 @@ class Population(TuneScheduler):
         params = drawn(self._space, chosen, rng)
         trial.config = trial.config | self._encoded(params)  # what a resumed sweep would begin with
         self._orders.moves.append(Move(trial.number, source.number, params))
+
+    def _isolated(self, number: int, at: float) -> AbstractContextManager[None]:
+        """Where all are compared at once, who comes last (by a hair) must not decide what is drawn."""
+        return super()._isolated(0 if self.tune._synch and at else number, at)
 
     def _choose(self, waiting: Sequence[int], more: bool) -> int | None:
         if more:

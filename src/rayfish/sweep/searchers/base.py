@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from rayfish.errors import RayfishError
 from rayfish.sweep.records import plain
 from rayfish.sweep.space import Parameter, Space
 
@@ -94,6 +95,26 @@ def position(values: Sequence[Any], value: Any) -> int | None:
             if same(candidate, value):
                 return index
     return None
+
+
+def allowed(parameter: Parameter, value: Any) -> bool:
+    """Whether a value that was read from a file may be a parameter's: a number, or one of its choices."""
+    known = value is None or isinstance(value, int | float) or parameter.kind == "sample_from"
+    return known or position(parameter.values, value) is not None
+
+
+def require_point(space: Space, params: Mapping[str, Any], where: str) -> None:
+    """A point that was read from a file is one of the space: it must not set anything else.
+
+    :param where: the file
+    :raises RayfishError: it has another key, or a text that is none of the key's choices
+    """
+    for key, value in params.items():
+        if key not in space.keys or not allowed(space[key], value):
+            raise RayfishError(
+                f"{where} has a trial with {key}={value}, which is not in the sweep's space",
+                "the file was changed since: put back a copy of it, or begin a new sweep",
+            )
 
 
 def _same(a: Any, b: Any) -> bool:
