@@ -94,11 +94,17 @@ def test_no_descriptor_and_no_thread_is_left(experiment, ray_session):
                 found += "[pidfd]" in str(entry.readlink())
         return found
 
+    def wait_for_watches_to_end() -> None:
+        deadline = time.monotonic() + 10
+        while any(thread.name == "rayfish-watch" for thread in threading.enumerate()):
+            assert time.monotonic() < deadline, "a watch's thread is left"
+            time.sleep(0.05)
+
+    wait_for_watches_to_end()  # those of the tests before
     before = handles()
     for _ in range(3):
         with Watch(experiment):
             time.sleep(0.3)
             assert handles() > before
-    time.sleep(0.5)
+    wait_for_watches_to_end()
     assert handles() == before
-    assert not [thread for thread in threading.enumerate() if thread.name == "rayfish-watch"]
