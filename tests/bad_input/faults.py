@@ -21,11 +21,13 @@ from tests.helpers import RAYFISH
 SMALL = (
     "rollouts.num_envs_per_env_runner=2 training.train_batch_size_per_learner=200 training.minibatch_size=50 "
     "training.num_epochs=1 training.model.fcnet_hiddens=[8] stop_conditions.episode_reward_mean=null "
-    "checkpoint.checkpoint_frequency=1 fault_tolerance.delay_between_env_runner_restarts_s=0.5"
+    "checkpoint.checkpoint_frequency=1"
 )
 """Iterations that take a fraction of a second."""
 
-REMOTE = "rollouts.num_env_runners=1 --ray-num-cpus 3"
+REMOTE = (
+    "fault_tolerance.delay_between_env_runner_restarts_s=0.5 rollouts.num_env_runners=1 --ray-num-cpus 3"
+)
 
 WORLD = """import ctypes
 import time
