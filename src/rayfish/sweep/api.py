@@ -41,7 +41,7 @@ from rayfish.sweep.searchers import method_of
 from rayfish.sweep.space import parameters_in
 from rayfish.sweep.view import SweepView
 from rayfish.sweep.work import Resources
-from rayfish.terminal import Console
+from rayfish.terminal import Console, print_step
 
 _POINTS_LOOKED_AT = 8
 
@@ -239,9 +239,9 @@ def _told(plan: Plan, folder: SweepDirectory, view: SweepView, status: str, cons
     with folder.writing():
         steps = outcome.write(plan, view)
     if status == STOPPED:
-        steps = [f"rayfish tune --resume {outcome.shown(folder.path)}", *steps]
+        steps = [(f"rayfish tune --resume {outcome.shown(folder.path)}", "go on"), *steps]
     for step in steps:
-        console.print(Text(f"  {step}", style="cyan"), soft_wrap=True)
+        print_step(console, *step)
     trials = [view.trials[number] for number in sorted(view.trials)]
     fixed = dict(plan.target.config) if isinstance(plan.target, FunctionTarget) else None
     return Result(folder.path, status, trials, plan.metric, plan.search.mode, view.seconds, view, fixed)

@@ -187,8 +187,8 @@ def _cell(value: Any) -> Any:
     return json.dumps(value, default=str) if isinstance(value, list | tuple | dict | bool) else value
 
 
-def write(plan: Plan, view: SweepView) -> list[str]:
-    """Writes best.yaml, the link to the best trial, the table and the page; gives the next steps."""
+def write(plan: Plan, view: SweepView) -> list[tuple[str, str]]:
+    """Writes best.yaml, the link to the best trial, the table and the page; gives commands to go on with."""
     from rayfish.sweep.page import write_page
 
     here = shown(view.folder)
@@ -199,15 +199,16 @@ def write(plan: Plan, view: SweepView) -> list[str]:
         atomic_write(view.folder / BEST_FILE, _best_file(plan, view, best))
         atomic_link(view.folder / BEST_LINK, f"trials/{best.name}")
         if plan.kind == "experiment":
-            steps += [f"rayfish train -f {here}/{BEST_FILE}", f"rayfish evaluate {here}/{BEST_LINK}"]
+            steps.append((f"rayfish train -f {here}/{BEST_FILE}", "train the best point"))
+            steps.append((f"rayfish evaluate {here}/{BEST_LINK}", "score the best trial"))
         else:
-            steps.append(f"cat {here}/{BEST_FILE}")
+            steps.append((f"cat {here}/{BEST_FILE}", "the best point"))
     failed = [trial.failures for trial in view.trials.values() if trial.state == FAILED]
     if failed:
         again = f"rayfish tune --resume {here} search.max_failures={max(failed) + 1}"
-        steps.append(f"{again}  # tries {'it' if len(failed) == 1 else 'them'} again")
+        steps.append((again, "try the failed trials again"))
     write_page(view, view.folder / PAGE)
-    return [*steps, f"open {here}/{PAGE}"]
+    return [*steps, (f"open {here}/{PAGE}", "the sweep as a page")]
 
 
 def _best(view: SweepView) -> Trial | None:
