@@ -453,15 +453,14 @@ class Loop:
 
     def _complete(self, trial: Trial) -> None:
         again = self._said_again.pop(trial.number, None)
-        if (
-            again is not None and again["value"] is not None
-        ):  # it began anew, and did not come as far as before
+        if again is not None and again["value"] is not None:  # it restarted, and did not come as far
             self._write("report", trial.number, **again, seconds=round(trial.seconds, 3), again=True)
         if trial.value is None and words.is_not_finite(trial.metrics.get(self.plan.metric)):
             what = f"its score {self.plan.metric} ended as {trial.metrics[self.plan.metric]}"
             self._end(trial, FAILED, error=what)
         elif trial.value is None:
-            self._end(trial, FAILED, error=words.unreported(self.plan.metric, trial.metrics))
+            error, details = words.unreported(self.plan.metric, trial.metrics)
+            self._end(trial, FAILED, error=error, details=details)
             if not self.ending and all(t.value is None for t in self.trials.values()):
                 self.ending = f"no trial reports {self.plan.metric!r}, the others would not either"
                 self.live.note(f"{self.ending}: the sweep ends")
