@@ -218,8 +218,11 @@ def _session(
         damage = records.note_on_damage(loop.folder.table_file)
         if damage:
             live.note(damage)
+        metric = loop.folder.data.get("metric")
         loop.recall()
         live.recalled()
+        if metric != view.metric:
+            live.note(f"all trials are scored by {view.metric} from now on, before by {metric}")
         unfinished = sum(not trial.finished for trial in view.trials.values())
         where = " from their checkpoints, or anew where there is none" if unfinished else ""
         done = text.counted(len(view.trials) - unfinished, "trial")

@@ -20,6 +20,7 @@ from rayfish.experiment.experiment import dump
 from rayfish.experiment.old.results import todays_metric
 from rayfish.files import atomic_link, atomic_write
 from rayfish.run.directory import DEFAULT_ROOT, find_checkpoint
+from rayfish.sweep import words
 from rayfish.sweep.directory import SweepDirectory, find_sweep
 from rayfish.sweep.experiment import ExperimentTarget
 from rayfish.sweep.function import configuration
@@ -203,12 +204,20 @@ def write(plan: Plan, view: SweepView) -> list[tuple[str, str]]:
             steps.append((f"rayfish evaluate {here}/{BEST_LINK}", "score the best trial"))
         else:
             steps.append((f"cat {here}/{BEST_FILE}", "the best point"))
-    failed = [trial.failures for trial in view.trials.values() if trial.state == FAILED]
-    if failed:
-        again = f"rayfish tune --resume {here} search.max_failures={max(failed) + 1}"
-        steps.append((again, "try the failed trials again"))
+    steps += _retries(view, f"rayfish tune --resume {here}")
     write_page(view, view.folder / PAGE)
     return [*steps, (f"open {here}/{PAGE}", "the sweep as a page")]
+
+
+def _retries(view: SweepView, resume: str) -> list[tuple[str, str]]:
+    """Commands for the trials that failed: by another metric those that lack it, the others once more."""
+    failed = [trial for trial in view.trials.values() if trial.state == FAILED]
+    metrics = {t.number: words.other_metric(view.metric, t.metrics) for t in failed if t.unscored}
+    metric = next(filter(None, metrics.values()), "")
+    others = [trial.failures for trial in failed if not metrics.get(trial.number)]
+    steps = [(f"{resume} search.metric={metric}", "score the trials by a metric that they report")]
+    more = [(f"{resume} search.max_failures={max(others, default=0) + 1}", "try the failed trials again")]
+    return steps * bool(metric) + more * bool(others)
 
 
 def _best(view: SweepView) -> Trial | None:

@@ -57,6 +57,14 @@ def unreported(metric: str, metrics: Mapping[str, Any]) -> tuple[str, str]:
     return f"{what}\n  next step: {hint}", f"it reported {', '.join(known)}"
 
 
+def other_metric(metric: str, metrics: Mapping[str, Any]) -> str:
+    """A metric for trials that lack this one: `NAME` where none is meant; "" where this one is right."""
+    known = [str(key) for key, value in metrics.items() if number(value) is not None]
+    if metric in metrics or metric in names.fixed() or not known:
+        return ""
+    return next(iter(did_you_mean(metric, known)), METRIC if METRIC in known else "NAME")
+
+
 def readable(text: str) -> str:
     """What a program printed, without what only a terminal understands."""
     return "".join(sign for sign in plain(text) if sign.isprintable() or sign in "\n\t")
