@@ -130,7 +130,7 @@ def run(
     if options.address:
         require_answer(options.address)
     for note in [*plan.notes, *plan.target.fit_to(options)]:
-        console.print(Text(f"note: {note}"), soft_wrap=True)
+        console.print(Text(f"note: {note}"), soft_wrap=not console.is_terminal)
     brains = open_brains(plan)
     console.print(Text("starting Ray" if not options.address else "joining Ray", style="dim"))
     try:
