@@ -13,7 +13,7 @@ from rayfish.errors import RayfishError
 from rayfish.metrics.console import open_console
 from rayfish.metrics.stop import StopConditions
 from rayfish.printable import printable, printable_output
-from rayfish.terminal import Console
+from rayfish.terminal import Console, print_step
 
 RED = "\x1b[31mred\x1b[0m"
 TITLE = "\x1b]0;owned\x07"
@@ -42,6 +42,30 @@ def test_a_console_keeps_its_own_styles_only():
     console.print(Text(f"a {TITLE}{RED}", style="bold"))
     assert "\x1b]" not in out.getvalue()
     assert "\x1b[31m" not in out.getvalue()
+
+
+STEP = ("rayfish train --resume runs/cartpole/20260101-120000-abcdef", "go on from the last checkpoint")
+LONG = "/home/somebody/experiments/of-this-year/runs/cartpole/20260101-120000-abcdef"
+
+
+@pytest.mark.parametrize(
+    ("step", "terminal", "lines"),
+    [
+        (STEP, False, [f"  {STEP[0]}   {STEP[1]}"]),
+        (STEP, True, [f"  {STEP[0]}", f"      {STEP[1]}"]),
+        (("rayfish view last", "pictures"), True, ["  rayfish view last   pictures"]),
+        (
+            (f"rayfish evaluate {LONG}", "score it"),
+            True,
+            ["  rayfish evaluate \\", f"    {LONG}", "      score it"],
+        ),
+        ((f"open {2 * LONG}", ""), True, ["  open \\", f"    {2 * LONG}"]),
+    ],
+)
+def test_a_next_step_breaks_no_word_at_80_columns(step, terminal, lines):
+    out = io.StringIO()
+    print_step(Console(file=out, width=80, force_terminal=terminal, color_system=None), *step)
+    assert out.getvalue().splitlines() == lines
 
 
 def test_messages_of_workers_and_errors(capsys):

@@ -55,6 +55,10 @@ class Fast(Bright):
     metadata = {"render_modes": ["rgb_array"], "render_fps": 25}  # noqa: RUF012
 
 
+class Faster(Bright):
+    metadata = {"render_modes": ["rgb_array"], "render_fps": 125}  # noqa: RUF012
+
+
 class Empty(Bright):
     def render(self):
         return None
@@ -79,6 +83,12 @@ def shades(file):
             gif.seek(index)
             found.append(gif.convert("RGB").getpixel((0, 0))[0])
     return found
+
+
+def durations(file):
+    """How long every picture is shown, in ms."""
+    with Image.open(file) as gif:
+        return [gif.seek(index) or gif.info["duration"] for index in range(gif.n_frames)]
 
 
 def test_every_step_is_a_picture_from_the_reset_to_the_last(policy):
@@ -106,7 +116,8 @@ def test_the_environment_says_how_fast_its_pictures_follow_each_other(policy, wo
 def test_several_episodes_follow_each_other_with_a_pause(policy, workdir):
     found = view(policy, env=Bright, episodes=2, fps=10, out=workdir / "two.gif")
     assert found.lengths == [4, 5]
-    assert found.frames == 5 + 10 + 6
+    assert found.frames == 5 + 6
+    assert durations(found.file) == [100] * 4 + [1000] + [100] * 5 + [2000]
 
 
 def test_a_long_episode_keeps_few_pictures_and_its_last(policy, workdir, monkeypatch):
@@ -115,6 +126,19 @@ def test_a_long_episode_keeps_few_pictures_and_its_last(policy, workdir, monkeyp
     assert found.lengths == [13]
     assert found.every == [4]
     assert shades(found.file) == [0, 40, 80, 120, 130]
+
+
+def test_a_long_episode_plays_at_the_speed_of_the_environment(policy, workdir, monkeypatch):
+    monkeypatch.setattr(viewing, "MOST_FRAMES", 6)
+    found = view(policy, env=Fast, seed=9, out=workdir / "long.gif")
+    assert durations(found.file) == [160, 160, 160, 40, 2000]
+    assert found.seconds == 13 / 25
+
+
+def test_an_environment_faster_than_a_gif_plays_at_its_speed(policy, workdir):
+    found = view(policy, env=Faster, seed=9, out=workdir / "fast.gif")
+    assert (found.fps, found.every) == (125, [3])
+    assert durations(found.file)[:-2] == [20, 30, 20, 30]  # 24 ms each: a GIF counts in 10 ms
 
 
 @pytest.mark.parametrize(
@@ -134,5 +158,5 @@ def test_an_environment_that_cannot_be_drawn_is_one_sentence(policy, env, what, 
 def test_only_a_gif_is_written(policy):
     with pytest.raises(RayfishError, match=r"a\.png, but a GIF"):
         view(policy, env=Bright, out="a.png")
-    with pytest.raises(RayfishError, match="0 pictures per second"):
+    with pytest.raises(RayfishError, match="0 steps per second"):
         view(policy, env=Bright, fps=0)

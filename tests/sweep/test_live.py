@@ -135,6 +135,15 @@ def test_updates_between_redraws_cost_nothing(monkeypatch):
         assert time.process_time() - begun < 0.5
 
 
+@pytest.mark.parametrize("terminal", [True, False])
+def test_a_long_message_breaks_no_word(terminal):
+    out = Console(file=io.StringIO(), width=40, force_terminal=terminal, color_system=None)
+    message = "trial 1 reports no 'reward' so far: it reports accuracy, loss and more"
+    live.LiveTable(sweep(), out).note(message)
+    lines = out.file.getvalue().splitlines()
+    assert (" ".join(line.strip() for line in lines), len(lines)) == (message, 2 if terminal else 1)
+
+
 def test_the_screen_leaves_its_last_picture_and_messages_above_it(monkeypatch):
     out = io.StringIO()
     monkeypatch.setattr(sys, "stdout", out)

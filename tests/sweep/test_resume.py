@@ -13,6 +13,7 @@ import pytest
 
 from rayfish.errors import RayfishError
 from rayfish.sweep.directory import SweepDirectory, find_sweep
+from rayfish.sweep.outcome import load_sweep
 from rayfish.sweep.records import DONE, fold, note_on_damage, read_events
 from tests.helpers import events_of, rayfish, small_disk, start_tune, wait_for
 
@@ -203,6 +204,81 @@ def test_failed_trials_have_another_try_when_more_failures_are_allowed(tune, tmp
     calls.unlink()
     assert [t.value for t in tune(resume=first.folder).trials] == [t.value for t in again.trials]
     assert not calls.exists()
+
+
+def test_a_mistyped_metric_is_corrected_with_the_command_that_the_sweep_prints(tune, tmp_path, capsys):
+    calls = tmp_path / "calls"
+
+    def train(config):
+        with calls.open("a") as file:
+            file.write(f"{config['x']}\n")
+        for step in (1, 2):
+            yield {"accuracy": config["x"] * step, "loss": 1.0}
+
+    first = tune(train, {"x": "grid(1,2,3)"}, metric="acuracy", max_concurrent=1)
+    assert [t.state for t in first.trials] == ["failed"]
+    told = capsys.readouterr().out
+    assert "search.metric=accuracy   score the trials" in told
+    assert "search.max_failures" not in told
+    again = tune(resume=first.folder, metric="accuracy")
+    assert [(t.state, t.value, t.error) for t in again.trials] == [
+        (DONE, 2, ""),
+        (DONE, 4, ""),
+        (DONE, 6, ""),
+    ]
+    assert [t.curve for t in again.trials] == [[(1, x), (2, 2 * x)] for x in (1, 2, 3)]
+    assert calls.read_text().split() == ["1", "2", "3"]
+    stored = load_sweep(first.folder)
+    assert (stored.metric, stored.best_value, stored.best_config) == ("accuracy", 6, {"x": 3})
+
+
+def test_a_trial_that_was_stopped_for_want_of_the_metric_goes_on_with_another(tune, tmp_path):
+    def train(config):
+        from rayfish import sweep
+
+        kept = sweep.checkpoint()
+        for step in range(int((kept / "step").read_text()) + 1 if kept else 1, 8):
+            while config["x"] == 2 and step == 4 and not (tmp_path / "first").exists():
+                time.sleep(0.05)
+            here = tmp_path / f"state-{config['x']}"
+            here.mkdir(exist_ok=True)
+            (here / "step").write_text(str(step))
+            sweep.report({"accuracy": config["x"] * step}, checkpoint=here)
+            if config["x"] == 1 and step == 3:
+                break
+        if config["x"] == 1:
+            (tmp_path / "first").touch()
+
+    first = tune(train, {"x": "grid(1,2)"}, metric="acuracy", max_concurrent=2, resources={"cpu": 0.5})
+    assert [t.state for t in first.trials] == ["failed", "stopped"]
+    again = tune(resume=first.folder, metric="accuracy")
+    assert [(t.state, t.value) for t in again.trials] == [(DONE, 3), (DONE, 14)]
+    assert again.trials[1].curve == [(step, 2 * step) for step in range(1, 8)]
+
+
+@pytest.mark.parametrize("scheduler", ["none", "asha", "hyperband", "pbt"])
+def test_another_metric_scores_all_trials_and_runs_those_that_lack_it(tune, tmp_path, scheduler):
+    calls, mended = tmp_path / "calls", tmp_path / "mended"
+
+    def train(config):
+        from rayfish import sweep
+
+        with calls.open("a") as file:
+            file.write(f"{config['x']}\n")
+        for step in range(1, 4):
+            cost = {"cost": -config["x"] * step} if config["x"] < 3 or mended.exists() else {}
+            sweep.report({"score": config["x"] * step, **cost})
+
+    settings = {"scheduler": scheduler, "method": "random", "num_samples": 4, "max_concurrent": 1}
+    first = tune(train, {"x": "randint(1,6)"}, metric="score", seed=4, **settings)
+    lack = [t.params["x"] for t in first.trials if t.params["x"] >= 3]
+    assert lack and len(lack) < 4
+    mended.touch()
+    calls.unlink()
+    again = tune(resume=first.folder, metric="cost")
+    assert sorted(map(int, calls.read_text().split())) == sorted(lack)
+    assert all(t.value == -t.params["x"] * t.curve[-1][0] for t in again.trials), again.trials
+    assert [t.value for t in tune(resume=first.folder).trials] == [t.value for t in again.trials]
 
 
 def test_the_score_of_a_trial_that_began_anew_is_of_its_last_attempt(tune, tmp_path):

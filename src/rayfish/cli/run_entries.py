@@ -135,6 +135,7 @@ def show_sweep(console: Console, folder: Path) -> None:
     from rayfish.sweep.directory import SweepDirectory
     from rayfish.sweep.records import note_on_damage
     from rayfish.sweep.view import STATES, stored_view
+    from rayfish.terminal import print_step
 
     sweep = SweepDirectory.open(folder)
     view, data = stored_view(sweep), sweep.data
@@ -154,7 +155,7 @@ def show_sweep(console: Console, folder: Path) -> None:
     if sweep.status != "done":
         steps.append((f"rayfish tune --resume {folder}", "go on with it"))
     for words, what in steps:
-        console.print(Text.assemble("  ", (words, "bold"), (f"  {what}", "dim")), soft_wrap=True)
+        print_step(console, words, what)
 
 
 def _points(view: SweepView) -> Table:

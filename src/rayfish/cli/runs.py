@@ -112,11 +112,9 @@ def show(
     root: Root = "runs",
 ) -> None:
     """Show one run: how it went, what it was, what lies in its folder; a sweep, and its best trial."""
-    from rich.text import Text
-
     from rayfish.metrics.sinks import sample_jsonl
     from rayfish.run.directory import RunDirectory, find_folder
-    from rayfish.terminal import Console
+    from rayfish.terminal import Console, print_step
 
     console = Console(highlight=False, markup=False)  # a run's name may look like markup
     folder = find_folder(run, root)
@@ -130,7 +128,7 @@ def show(
     found = RunDirectory.open(folder)
     lines = sample_jsonl(found.metrics_file)
     console.print()
-    console.print(_heading(found), soft_wrap=True)
+    console.print(_heading(found), soft_wrap=not console.is_terminal)
     console.print()
     _curve(console, lines)
     console.print(_facts(found, lines))
@@ -140,7 +138,7 @@ def show(
     console.print(_folder(found))
     console.print()
     for words, what in _next_steps(found):
-        console.print(Text.assemble("  ", (words, "bold"), (f"  {what}", "dim")), soft_wrap=True)
+        print_step(console, words, what)
 
 
 @app.command()

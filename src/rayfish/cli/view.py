@@ -28,7 +28,7 @@ Out = Annotated[
 ]
 Fps = Annotated[
     float | None,
-    typer.Option(help="Pictures per second, up to 50; else the environment's render_fps, or 12."),
+    typer.Option(help="Steps per second, up to 50; else the environment's render_fps, or 12."),
 ]
 
 
@@ -115,7 +115,7 @@ def _show(found: View) -> None:
                 out.print(f"  [dim]{escape(f'{name:<{width}}')}[/dim]  {number(value)}")
     kept = max(found.every)
     every = "" if kept == 1 else f", one at every {kept} steps"
-    lasting = f"{found.frames / found.fps:.0f} s at {found.fps:g} per second"
+    lasting = f"{found.seconds:.0f} s at {found.fps:g} steps per second"
     shown = f"{counted(found.frames, 'picture')}{every}, {lasting}, "
     out.print(
         f"[dim]checkpoint[/dim] {escape(str(found.checkpoint))}\n"

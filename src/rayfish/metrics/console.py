@@ -23,6 +23,7 @@ from rayfish.metrics.timing import bottleneck
 from rayfish.printable import printable
 from rayfish.streams import steady
 from rayfish.terminal import Console as RichConsole
+from rayfish.terminal import print_step
 
 _LEVEL_STYLES = {"DEBUG": LABEL, "WARNING": "yellow", "ERROR": "bold red", "CRITICAL": "bold red"}
 _REDRAW_S = 0.4
@@ -102,7 +103,7 @@ class Console:
             if self._view.ended != "done":
                 steps.insert(0, (f"rayfish train --resume {folder}", "go on from the last checkpoint"))
         for words, what in steps:
-            self._out.print(Text.assemble("  ", (words, "bold"), (f"   {what}", LABEL)), soft_wrap=True)
+            print_step(self._out, words, what)
 
 
 class LiveConsole(Console):

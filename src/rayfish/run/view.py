@@ -5,9 +5,11 @@ No Ray and no GPU. The episode is a fixed one: number `i` is reset with `seed + 
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +28,10 @@ MODE = "rgb_array"
 """The way of rendering that gives pictures."""
 
 FPS = 12
-"""Pictures per second where the environment's metadata does not say."""
+"""Steps per second where the environment's metadata does not say."""
+
+PAUSE_S = 1.0
+"""How long the last picture of an episode stays before the next one begins."""
 
 MOST_FPS = 50.0
 MOST_FRAMES = 360
@@ -38,7 +43,8 @@ class View:
     """What was drawn.
 
     :param file: the GIF
-    :param fps: pictures per second
+    :param fps: steps per second
+    :param seconds: how long it plays up to the last picture
     :param frames: how many pictures it has
     :param every: steps from one picture to the next, of each episode
     :param returns: of each episode; `lengths` in steps
@@ -50,6 +56,7 @@ class View:
     env: str
     seed: int
     fps: float
+    seconds: float
     frames: int
     every: list[int]
     returns: list[float]
@@ -77,15 +84,13 @@ def view(
     :param explore: sample actions as in training, in place of the most likely ones
     :param env: an environment class or creator, for runs that were trained on one given from Python
     :param out: the file to write, in place of `view.gif` in the run's folder
-    :param fps: pictures per second, up to 50; None: the environment's `render_fps`
+    :param fps: steps per second, up to 50; None: the environment's `render_fps`
     :param trust: run the code that another user's run names
     """
     from rayfish.envs.wildfire.render import save_gif
 
     if fps is not None and not 0 < fps <= MOST_FPS:
-        raise RayfishError(
-            f"{fps:g} pictures per second cannot be shown", "choose --fps above 0 and up to 50"
-        )
+        raise RayfishError(f"{fps:g} steps per second cannot be shown", "choose --fps above 0 and up to 50")
     game = playing.prepare(
         run,
         overrides,
@@ -105,7 +110,7 @@ def view(
         fps = _own_fps(world) if fps is None else fps
         pictures, played = _drawn(game, fps)
     try:
-        save_gif(file, pictures.frames, fps=fps)
+        save_gif(file, pictures.frames, seconds=pictures.seconds)
     except OSError as error:
         if is_full(error):
             file.unlink(missing_ok=True)  # a part of it
@@ -118,6 +123,7 @@ def view(
         env=game.env_name,
         seed=seed,
         fps=fps,
+        seconds=sum(pictures.seconds[:-1]),
         frames=len(pictures.frames),
         every=pictures.every,
         returns=[one.total for one in played],
@@ -130,37 +136,39 @@ def view(
 class _Pictures:
     """Draws what is played: a recorder of `rayfish.run.playing`.
 
-    :param pause: how often the last picture of an episode is shown before the next one begins
+    :param fps: steps per second
+    :param seconds: how long each picture is shown
     """
 
     env: Any
     name: str
-    pause: int
+    fps: float
     frames: list[np.ndarray] = field(default_factory=list)
+    seconds: list[float] = field(default_factory=list)
     every: list[int] = field(default_factory=list)
-    _own: list[np.ndarray] = field(default_factory=list)
+    _own: list[tuple[int, np.ndarray]] = field(default_factory=list)
     _step: int = 0
     _apart: int = 1
 
     def begin(self, episode: int, now: Moment) -> None:
-        """An episode begins; the last one stands still for a moment."""
-        if self.frames:
-            self.frames += [self.frames[-1]] * self.pause
-        self._own, self._step, self._apart = [self._picture()], 0, 1
+        """An episode begins, with as many steps per picture as a GIF's frame rate requires."""
+        self._own, self._step, self._apart = [(0, self._picture())], 0, math.ceil(self.fps / MOST_FPS)
 
     def step(self, actions: Mapping[Any, Any], now: Moment) -> None:
         """A picture at every so many steps, and always of the last."""
         self._step += 1
         if self._step % self._apart == 0 or now.over:
-            self._own.append(self._picture())
+            self._own.append((self._step, self._picture()))
         if len(self._own) > MOST_FRAMES:
             last = [] if len(self._own) % 2 else self._own[-1:]
             self._own = self._own[::2] + (last if now.over else [])
             self._apart *= 2
 
     def end(self) -> None:
-        """The episode is over."""
-        self.frames += self._own
+        """The episode is over; its last picture stands still for a moment."""
+        steps, pictures = zip(*self._own, strict=True)
+        self.frames += pictures
+        self.seconds += [(then - now) / self.fps for now, then in pairwise(steps)] + [PAUSE_S]
         self.every.append(self._apart)
 
     def _picture(self) -> np.ndarray:
@@ -189,16 +197,16 @@ def _drawn(game: Game, fps: float) -> tuple[_Pictures, list[playing.Played]]:
     except (gym.error.DependencyNotInstalled, ImportError) as error:
         raise _needs(spec.name, error) from error
     try:
-        pictures = _Pictures(env, game.env_name, pause=round(fps))
+        pictures = _Pictures(env, game.env_name, fps)
         return pictures, list(playing.play(game, env, pictures))
     finally:
         env.close()
 
 
 def _own_fps(world: Any) -> float:
-    """The pictures per second that an environment's metadata asks for, as far as a GIF can have them."""
+    """The steps per second that an environment's metadata asks for."""
     asked = (getattr(world, "metadata", None) or {}).get("render_fps")
-    return min(float(asked), MOST_FPS) if isinstance(asked, int | float) and asked > 0 else FPS
+    return float(asked) if isinstance(asked, int | float) and asked > 0 else FPS
 
 
 def _require_pictures(game: Game, world: Any) -> None:

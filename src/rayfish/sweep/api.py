@@ -41,7 +41,7 @@ from rayfish.sweep.searchers import method_of
 from rayfish.sweep.space import parameters_in
 from rayfish.sweep.view import SweepView
 from rayfish.sweep.work import Resources
-from rayfish.terminal import Console
+from rayfish.terminal import Console, print_step
 
 _POINTS_LOOKED_AT = 8
 
@@ -130,7 +130,7 @@ def run(
     if options.address:
         require_answer(options.address)
     for note in [*plan.notes, *plan.target.fit_to(options)]:
-        console.print(Text(f"note: {note}"), soft_wrap=True)
+        console.print(Text(f"note: {note}"), soft_wrap=not console.is_terminal)
     brains = open_brains(plan)
     console.print(Text("starting Ray" if not options.address else "joining Ray", style="dim"))
     try:
@@ -218,8 +218,11 @@ def _session(
         damage = records.note_on_damage(loop.folder.table_file)
         if damage:
             live.note(damage)
+        metric = loop.folder.data.get("metric")
         loop.recall()
         live.recalled()
+        if metric != view.metric:
+            live.note(f"all trials are scored by {view.metric} from now on, before by {metric}")
         unfinished = sum(not trial.finished for trial in view.trials.values())
         where = " from their checkpoints, or anew where there is none" if unfinished else ""
         done = text.counted(len(view.trials) - unfinished, "trial")
@@ -239,9 +242,9 @@ def _told(plan: Plan, folder: SweepDirectory, view: SweepView, status: str, cons
     with folder.writing():
         steps = outcome.write(plan, view)
     if status == STOPPED:
-        steps = [f"rayfish tune --resume {outcome.shown(folder.path)}", *steps]
+        steps = [(f"rayfish tune --resume {outcome.shown(folder.path)}", "go on"), *steps]
     for step in steps:
-        console.print(Text(f"  {step}", style="cyan"), soft_wrap=True)
+        print_step(console, *step)
     trials = [view.trials[number] for number in sorted(view.trials)]
     fixed = dict(plan.target.config) if isinstance(plan.target, FunctionTarget) else None
     return Result(folder.path, status, trials, plan.metric, plan.search.mode, view.seconds, view, fixed)

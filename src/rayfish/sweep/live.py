@@ -54,7 +54,7 @@ class LiveTable:
 
     def note(self, message: str) -> None:
         """Show a message of Rayfish itself."""
-        self._out.print(Text(message), soft_wrap=True)
+        self._out.print(Text(message), soft_wrap=not self._out.is_terminal)
 
     def trial_failed(self, trial: Trial) -> None:
         """Say which trial failed, at which point, and why."""

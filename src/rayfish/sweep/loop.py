@@ -95,9 +95,9 @@ class Loop:
         events = [self._whole(event) for event in records.read_events(self.folder.table_file)]
         for event in events:
             self._apply(event)
-        events += self._try_failed_again()
+        events += self._rescore() + self._try_failed_again()
         self.points = max((trial.point for trial in self.trials.values()), default=0)
-        self.scheduler.replay(records.without_retried(events))
+        self.scheduler.replay(records.as_scored_now(events))
         for trial in self.trials.values():
             if trial.state == RUNNING:
                 trial.state = PENDING
@@ -106,15 +106,21 @@ class Loop:
         self.searcher.recall([self._known(point) for point in sorted(self._of_point)])
         self._begun = time.monotonic() - float(self.folder.data.get("seconds") or 0.0)
         self.table.write("resume")
+        self.folder.update(metric=self.plan.metric)
+
+    def _rescore(self) -> list[dict[str, Any]]:
+        """Trials get the scores of another `search.metric`; those without one run again."""
+        changed = self.folder.data.get("metric", self.plan.metric) != self.plan.metric
+        trials = list(self.trials.values()) if changed else []
+        return [self._write("rescore", t.number, **self.plan.rescored(t, self.folder.trials)) for t in trials]
 
     def _try_failed_again(self) -> list[dict[str, Any]]:
         """Failed trials that have a retry left by now: `search.max_failures` may have been raised."""
         found = []
-        for trial in list(self.trials.values()):
+        for trial in self.trials.values():
             if trial.state == FAILED and trial.failures < self.search.max_failures:
                 why = {"error": trial.error, "details": trial.details}
-                found.append(self.table.write("lost", trial.number, failures=1, **why))
-                self._apply(found[-1])
+                found.append(self._write("lost", trial.number, failures=1, **why))
         return found
 
     def _make_whole(self) -> None:
@@ -368,7 +374,7 @@ class Loop:
 
     def _judge(self, trial: Trial, metrics: Mapping[str, Any]) -> str:
         """Writes a report down and asks the scheduler about it; "" where there is nothing to decide."""
-        metrics = self._with_score(metrics)
+        metrics = self.plan.with_score(metrics)
         trial.metrics = dict(metrics)
         step, value = words.number(metrics.get(self.plan.time)), words.number(metrics.get(self.plan.metric))
         if step is None:
@@ -403,16 +409,6 @@ class Loop:
         if doubt:
             self._doubted = True
             self.live.note(f"trial {trial.number} {doubt}")
-
-    def _with_score(self, metrics: Mapping[str, Any]) -> Mapping[str, Any]:
-        """A function's only number is its score, whatever it is called, where nobody named a metric."""
-        if self.plan.metric in metrics or self.search.metric is not None or self.plan.kind != "function":
-            return metrics
-        ours = ("step", self.plan.target.step_name)
-        numbers = [
-            key for key, value in metrics.items() if key not in ours and words.number(value) is not None
-        ]
-        return {**metrics, self.plan.metric: metrics[numbers[0]]} if len(numbers) == 1 else metrics
 
     def _reached(self, who: str, value: float | None) -> None:
         goal = self.search.goal
@@ -453,15 +449,14 @@ class Loop:
 
     def _complete(self, trial: Trial) -> None:
         again = self._said_again.pop(trial.number, None)
-        if (
-            again is not None and again["value"] is not None
-        ):  # it began anew, and did not come as far as before
+        if again is not None and again["value"] is not None:  # it restarted, and did not come as far
             self._write("report", trial.number, **again, seconds=round(trial.seconds, 3), again=True)
         if trial.value is None and words.is_not_finite(trial.metrics.get(self.plan.metric)):
             what = f"its score {self.plan.metric} ended as {trial.metrics[self.plan.metric]}"
-            self._end(trial, FAILED, error=what)
+            self._end(trial, FAILED, error=what, unscored=True)
         elif trial.value is None:
-            self._end(trial, FAILED, error=words.unreported(self.plan.metric, trial.metrics))
+            error, details = words.unreported(self.plan.metric, trial.metrics)
+            self._end(trial, FAILED, error=error, details=details, unscored=True)
             if not self.ending and all(t.value is None for t in self.trials.values()):
                 self.ending = f"no trial reports {self.plan.metric!r}, the others would not either"
                 self.live.note(f"{self.ending}: the sweep ends")
@@ -493,10 +488,10 @@ class Loop:
         count = f" (retry {trial.failures} of {self.search.max_failures})" if failures else ""
         self.live.note(f"trial {trial.number}: {error.splitlines()[0]}; it is started again{count}")
 
-    def _end(self, trial: Trial, state: str, *, error: str = "", details: str = "", why: str = "") -> None:
+    def _end(self, trial: Trial, state: str, **more: Any) -> None:
         self._moves.pop(trial.number, None)
         last = {key: value for key, value in trial.metrics.items() if words.number(value) is not None}
-        more = {key: value for key, value in (("error", error), ("details", details), ("why", why)) if value}
+        more = {key: value for key, value in more.items() if value}  # error, details, why, unscored
         self._write("end", trial.number, state=state, seconds=round(trial.seconds, 3), metrics=last, **more)
         if state == FAILED:
             self.scheduler.fail(trial.number)
@@ -585,8 +580,10 @@ class Loop:
             return ""
         return handover.keep(self.folder.path, trial.name, Path(saved), self._donors.values())
 
-    def _write(self, event: str, number: int, **fields: Any) -> None:
-        self._apply(self.table.write(event, number, **fields))
+    def _write(self, event: str, number: int, **fields: Any) -> dict[str, Any]:
+        line = self.table.write(event, number, **fields)
+        self._apply(line)
+        return line
 
     def _apply(self, event: Mapping[str, Any]) -> None:
         records.apply(self.trials, event, sign=self.search.sign, score=self.search.score)
@@ -596,5 +593,5 @@ class Loop:
             self._of_point.setdefault(trial.point, []).append(trial)
         elif trial is not None and trial.finished:
             self._unfinished.pop(trial.number, None)
-        elif trial is not None and event["event"] == "lost":
+        elif trial is not None:
             self._unfinished[trial.number] = trial

@@ -20,6 +20,7 @@ from rayfish.experiment.experiment import dump
 from rayfish.experiment.old.results import todays_metric
 from rayfish.files import atomic_link, atomic_write
 from rayfish.run.directory import DEFAULT_ROOT, find_checkpoint
+from rayfish.sweep import words
 from rayfish.sweep.directory import SweepDirectory, find_sweep
 from rayfish.sweep.experiment import ExperimentTarget
 from rayfish.sweep.function import configuration
@@ -187,8 +188,8 @@ def _cell(value: Any) -> Any:
     return json.dumps(value, default=str) if isinstance(value, list | tuple | dict | bool) else value
 
 
-def write(plan: Plan, view: SweepView) -> list[str]:
-    """Writes best.yaml, the link to the best trial, the table and the page; gives the next steps."""
+def write(plan: Plan, view: SweepView) -> list[tuple[str, str]]:
+    """Writes best.yaml, the link to the best trial, the table and the page; gives commands to go on with."""
     from rayfish.sweep.page import write_page
 
     here = shown(view.folder)
@@ -199,15 +200,24 @@ def write(plan: Plan, view: SweepView) -> list[str]:
         atomic_write(view.folder / BEST_FILE, _best_file(plan, view, best))
         atomic_link(view.folder / BEST_LINK, f"trials/{best.name}")
         if plan.kind == "experiment":
-            steps += [f"rayfish train -f {here}/{BEST_FILE}", f"rayfish evaluate {here}/{BEST_LINK}"]
+            steps.append((f"rayfish train -f {here}/{BEST_FILE}", "train the best point"))
+            steps.append((f"rayfish evaluate {here}/{BEST_LINK}", "score the best trial"))
         else:
-            steps.append(f"cat {here}/{BEST_FILE}")
-    failed = [trial.failures for trial in view.trials.values() if trial.state == FAILED]
-    if failed:
-        again = f"rayfish tune --resume {here} search.max_failures={max(failed) + 1}"
-        steps.append(f"{again}  # tries {'it' if len(failed) == 1 else 'them'} again")
+            steps.append((f"cat {here}/{BEST_FILE}", "the best point"))
+    steps += _retries(view, f"rayfish tune --resume {here}")
     write_page(view, view.folder / PAGE)
-    return [*steps, f"open {here}/{PAGE}"]
+    return [*steps, (f"open {here}/{PAGE}", "the sweep as a page")]
+
+
+def _retries(view: SweepView, resume: str) -> list[tuple[str, str]]:
+    """Commands for the trials that failed: by another metric those that lack it, the others once more."""
+    failed = [trial for trial in view.trials.values() if trial.state == FAILED]
+    metrics = {t.number: words.other_metric(view.metric, t.metrics) for t in failed if t.unscored}
+    metric = next(filter(None, metrics.values()), "")
+    others = [trial.failures for trial in failed if not metrics.get(trial.number)]
+    steps = [(f"{resume} search.metric={metric}", "score the trials by a metric that they report")]
+    more = [(f"{resume} search.max_failures={max(others, default=0) + 1}", "try the failed trials again")]
+    return steps * bool(metric) + more * bool(others)
 
 
 def _best(view: SweepView) -> Trial | None:

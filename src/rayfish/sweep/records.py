@@ -8,8 +8,8 @@ when the table is read, reported at a resume, and closed before the next one is 
 the table from its beginning gives the state of every trial: a sweep needs no other state to be resumed from.
 
 Events: `new` (a trial and its point), `start`, `report` (a score on the way), `pause`, `lost` (it is started
-again), `save` and `move` (population based training: a checkpoint for others, and going on from one with a
-new point), `end`; `stop` and `resume` of the sweep itself.
+again), `rescore` (its scores by another metric), `save` and `move` (population based training: a checkpoint
+for others, and going on from one with a new point), `end`; `stop` and `resume` of the sweep itself.
 """
 
 from __future__ import annotations
@@ -48,6 +48,7 @@ class Trial:
     :param seconds: it has run so far, over all attempts
     :param attempt: how often it was started
     :param error: why it failed, the first line; `details` has the rest
+    :param unscored: it failed for want of a score only
     :param why: why it ended early
     :param unearned: it has moved and not reported since: its score is that of the point before
     :param moves: (step it went on from, the trial it was copied from, the point before)
@@ -68,6 +69,7 @@ class Trial:
     failures: int = 0
     error: str = ""
     details: str = ""
+    unscored: bool = False
     why: str = ""
     started: float | None = None
     ended: float | None = None
@@ -155,13 +157,22 @@ def fold(events: Iterable[Mapping[str, Any]], *, sign: float = 1.0, score: str =
     return trials
 
 
-def without_retried(events: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-    """The events less the ends of trials that were tried again later: these had not ended."""
-    kept, again = [], set()
+def as_scored_now(events: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """The events with the scores of the latest metric, less the ends of trials that were run again later."""
+    kept: list[Mapping[str, Any]] = []
+    again: set[int] = set()
+    rescored: dict[int, Mapping[str, Any]] = {}
     for event in reversed(events):
-        if event["event"] == "lost":
-            again.add(event["trial"])
-        if event["event"] != "end" or event["trial"] not in again:
+        kind, number, now = event["event"], event.get("trial", 0), rescored.get(event.get("trial", 0))
+        if kind == "rescore":
+            rescored.setdefault(number, event)
+        if kind == "lost" or (kind == "rescore" and event["state"] not in FINISHED):
+            again.add(number)
+        if now is not None and kind == "report":
+            kept.append({**event, "value": dict(now["curve"]).get(event.get("step"))})
+        elif now is not None and kind == "end" and number not in again:
+            kept.append({**event, "state": now["state"]})
+        elif kind != "end" or number not in again:
             kept.append(event)
     return kept[::-1]
 
@@ -194,11 +205,13 @@ def apply(
         trial.state = PENDING
         trial.failures += int(event.get("failures", 0))
         trial.error, trial.details = event.get("error", ""), event.get("details", "")
+    elif kind == "rescore":
+        _rescored(trial, event, sign, score)
     elif kind == "end":
         trial.state, trial.ended = event["state"], event["time"]
         trial.seconds = event.get("seconds", trial.seconds)
         trial.error, trial.details = event.get("error", ""), event.get("details", "")
-        trial.why = event.get("why", "")
+        trial.why, trial.unscored = event.get("why", ""), bool(event.get("unscored"))
         trial.metrics = dict(event.get("metrics") or trial.metrics)
         if trial.unearned and trial.moves:  # it went on as another one, and had nothing more to say
             trial.params = trial.earned_with
@@ -234,6 +247,15 @@ def _reported(trial: Trial, event: Mapping[str, Any], sign: float, score: str) -
     trial.curve.append((trial.step, value))
     values = [v for _, v in trial.curve] if score == "best" else [value]
     trial.value = max(values, key=lambda v: sign * v)
+
+
+def _rescored(trial: Trial, event: Mapping[str, Any], sign: float, score: str) -> None:
+    trial.state, trial.value, trial.curve, trial.step = event["state"], None, [], 0.0
+    for step, value in event["curve"]:
+        _reported(trial, {"step": step, "value": value}, sign, score)
+    if trial.state != FAILED:
+        trial.error = trial.details = ""
+        trial.unscored = False
 
 
 def _ends_with_newline(path: Path) -> bool:

@@ -42,19 +42,27 @@ def doubt(metric: str, metrics: Mapping[str, Any]) -> str:
     return f"reports no {metric!r} so far: {meant}it reports {', '.join(known)}"
 
 
-def unreported(metric: str, metrics: Mapping[str, Any]) -> str:
-    """The error of a trial that ended without a score, with the names it might have been."""
+def unreported(metric: str, metrics: Mapping[str, Any]) -> tuple[str, str]:
+    """The error of a trial that ended without a score, and all that it reported."""
     known = sorted(str(key) for key, value in metrics.items() if number(value) is not None)
     what = f"it ended without reporting {metric!r}"
     if not known:
-        return f"{what}, or any other number"
+        return f"{what}, or any other number", ""
+    close = did_you_mean(metric, known)
+    hint = "name a metric that it reports with search.metric"
     if metric == METRIC:
         hint = "no episode ended: train longer, or let episodes end (rollouts.horizon)"
-        return f"{what}\n  next step: {hint}"
-    close = did_you_mean(metric, known)
-    if close:
-        return f"{what}\n  next step: did you mean search.metric={close[0]}?"
-    return f"{what}; it reported {', '.join(known[:12])}\n  next step: name one with search.metric"
+    elif close:
+        hint = f"did you mean search.metric={close[0]}?"
+    return f"{what}\n  next step: {hint}", f"it reported {', '.join(known)}"
+
+
+def other_metric(metric: str, metrics: Mapping[str, Any]) -> str:
+    """A metric for trials that lack this one: `NAME` where none is meant; "" where this one is right."""
+    known = [str(key) for key, value in metrics.items() if number(value) is not None]
+    if metric in metrics or metric in names.fixed() or not known:
+        return ""
+    return next(iter(did_you_mean(metric, known)), METRIC if METRIC in known else "NAME")
 
 
 def readable(text: str) -> str:

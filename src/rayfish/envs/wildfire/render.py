@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import accumulate, pairwise
 from pathlib import Path
 from typing import Any
 
@@ -278,13 +279,20 @@ def frames(
     return np.array(picture)
 
 
-def save_gif(path: str | Path, frames: Iterable[Any], fps: float = 12.0, hold_seconds: float = 2.0) -> Path:
+def save_gif(
+    path: str | Path,
+    frames: Iterable[Any],
+    fps: float = 12.0,
+    hold_seconds: float = 2.0,
+    seconds: Sequence[float] | None = None,
+) -> Path:
     """Write frames as an endless GIF with one palette and return its path.
 
     :param path: file to write; folders are made
     :param frames: pictures, uint8 [h, w, 3], all of one size
     :param fps: pictures per second, at most 50
     :param hold_seconds: how long the last picture stays before it begins again
+    :param seconds: how long each picture stays, in place of `fps`
     """
     pictures = [Image.fromarray(np.ascontiguousarray(frame, dtype=np.uint8)) for frame in frames]
     if not pictures:
@@ -295,8 +303,11 @@ def save_gif(path: str | Path, frames: Iterable[Any], fps: float = 12.0, hold_se
     if len(sizes) > 1:
         raise RayfishError(f"the frames differ in size: {sizes}", "paint them with one painter")
     indexed = _indexed(pictures)
-    step = round(100 / fps) * 10
-    durations = [step] * (len(indexed) - 1) + [max(step, round(hold_seconds * 100) * 10)]
+    lengths = [1 / fps] * len(indexed) if seconds is None else list(seconds)
+    lengths[-1] = max(lengths[-1], hold_seconds)
+    # A GIF counts in 1/100 s, at least 2 per picture. Moments are rounded, not lengths: this keeps the speed.
+    moments = [round(100 * moment) for moment in accumulate(lengths, initial=0.0)]
+    durations = [10 * max(2, then - now) for now, then in pairwise(moments)]
     target = Path(path)
     target.parent.mkdir(parents=True, exist_ok=True)
     indexed[0].save(

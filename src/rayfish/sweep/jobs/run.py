@@ -29,7 +29,7 @@ from rayfish.sweep.jobs.listed import Job, JobList
 from rayfish.sweep.jobs.worker import LOG, JobWorker, News
 from rayfish.sweep.lookout import Lookout
 from rayfish.sweep.records import DONE, FAILED, STOPPED, Table, read_events
-from rayfish.terminal import Console
+from rayfish.terminal import Console, print_step
 
 RESULTS = "jobs.jsonl"
 _ASK_EVERY_S, _STOP_WITHIN_S, _WAITING_AFTER_S = 0.5, 12.0, 10.0
@@ -125,9 +125,7 @@ def run_and_tell(jobs: JobList, name: str, options: RayOptions, root: str | Path
         folder.release()
     if status != DONE:
         shown = os.path.relpath(folder.path)
-        console.print(
-            Text(f"  rayfish tune --resume {shown}   (runs what is not done)", style="cyan"), soft_wrap=True
-        )
+        print_step(console, f"rayfish tune --resume {shown}", "runs what is not done")
     return {DONE: 0, STOPPED: exit_code()}.get(status, 1)
 
 
