@@ -73,8 +73,8 @@ def section_problems(section: Any, algo_name: str, paths: Sequence[str] = ()) ->
             Problem("training.model", f"is {section!r}, not a group of keys", "write model: {key: value}")
         ]
     found = [problem for key, value in section.items() if (problem := _key_problem(str(key), value))]
-    if found:
-        return found
+    wrong = {problem.key.removeprefix("training.model.") for problem in found}
+    section = {key: value for key, value in section.items() if str(key) not in wrong}
     model = resolve(section)
     if model["use_lstm"] and algo_name in NO_MEMORY:
         found.append(
