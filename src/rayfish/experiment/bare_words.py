@@ -24,14 +24,15 @@ _PATH = ("/", "./", "../", "~")
 _ENV_ID = re.compile(r"[\w./:-]+-v\d+")
 _MODULE = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)+")
 _NUMBER = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)(e[-+]?\d+)?", re.IGNORECASE)
+_COMPARED = re.compile(r"\+{0,2}stop(_conditions)?\.[^\s<>]+\s*[<>]")
 _EXPERIMENT, _ALGORITHM, _ENVIRONMENT = "experiment", "algo.name", "environment.env"
 _MANY = {_EXPERIMENT: "experiments", _ALGORITHM: "algorithms", _ENVIRONMENT: "environments"}
 _SHOWN = 3
 
 
 def is_bare(word: str) -> bool:
-    """Whether a word is no setting."""
-    return "=" not in word and not word.startswith("~")
+    """Whether a word is no setting; stop_conditions.env/error<0.1 is one."""
+    return not ("=" in word or word.startswith("~") or _COMPARED.match(word))
 
 
 def settings_of(words: Sequence[str], user: Path | None = None) -> tuple[str | None, list[str]]:
