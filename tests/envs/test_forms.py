@@ -103,6 +103,7 @@ def test_a_spec_with_an_object_unpickles_where_its_module_is_not_importable_yet(
     [
         ("MountainCar-v7", ["no 'MountainCar-v7'", "environment.env=MountainCar-v0"]),
         ("CartPol-v1", ["there is no environment 'CartPol-v1'", "did you mean CartPole-v1"]),
+        ("cartpole-v1", ["there is no environment 'cartpole-v1'", "did you mean CartPole-v1?"]),
         ("nonsense", ["there is no environment 'nonsense'", "rayfish env list"]),
     ],
 )

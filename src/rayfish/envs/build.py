@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import gymnasium as gym
 
-from rayfish.envs import arguments, catalog, contract, old_api
+from rayfish.envs import arguments, catalog, contract, guard, old_api
 from rayfish.envs.agents import HOOK, AgentSlots
 from rayfish.envs.atari import AtariFault, preprocessed
 from rayfish.envs.kinds import (
@@ -107,7 +107,7 @@ def _with_vector(info: EnvInfo, spec: EnvSpec, config: Mapping[str, Any]) -> Env
     except Exception as error:
         return replace(info, not_native=f"{type(error).__name__}: {error}".splitlines()[0])
     finally:
-        vector.close()
+        guard.close(vector)
 
 
 def _with_agents_vector(info: EnvInfo, spec: EnvSpec, config: Mapping[str, Any]) -> EnvInfo:
@@ -127,7 +127,7 @@ def _with_agents_vector(info: EnvInfo, spec: EnvSpec, config: Mapping[str, Any])
             )
         return replace(info, native=True, native_saved=why_not_pickled(vector))
     finally:
-        vector.close()
+        guard.close(vector)
 
 
 def make_agents_vector(
@@ -172,7 +172,7 @@ def describe(spec: EnvSpec, config: Mapping[str, Any] | None = None) -> EnvInfo:
     try:
         return info_of(env, spec.name)
     finally:
-        env.close()
+        guard.close(env)
 
 
 def info_of(env: Any, name: str) -> EnvInfo:
@@ -236,7 +236,7 @@ def _described(experiment: Experiment, found: list[Problem], *, evaluation: bool
             info = replace(info, saved_by=saved_by, not_saved=why, parallel=is_parallel(env))
             return _with_vector(info, spec, env_config_of(experiment, evaluation=evaluation))
         finally:
-            env.close()
+            guard.close(env)
     except RayfishError as error:
         key = _KEYS.get(type(error)) or (
             f"{prefix}.env_config" if isinstance(error, arguments.EnvConfigFault) else f"{prefix}.env"
