@@ -257,3 +257,9 @@ def test_agents_of_an_older_rllib_environment_are_found(folder):
     info = describe(EnvSpec("pair:Pair", folder.paths, horizon=5))
     assert (info.kind, info.agents, info.max_episode_steps) == ("multi", ("left", "right"), 5)
     assert info.observation_spaces["right"].shape == (3,)
+
+
+@pytest.mark.filterwarnings("error:.*out of date")
+def test_an_older_version_that_is_asked_for_is_made_without_a_warning():
+    build.make(build.EnvSpec("CartPole-v0")).close()
+    build.make_vector(build.EnvSpec("CartPole-v0"), {}, 2).close()

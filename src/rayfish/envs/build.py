@@ -58,6 +58,10 @@ __all__ = [
 ]
 
 
+_OLDER = ".*is out of date"
+"""Gymnasium's warning about an older version, which is asked for by name."""
+
+
 def make(spec: EnvSpec, config: Mapping[str, Any] | None = None, *, render_mode: str | None = None) -> Any:
     """A ready environment, cut off at the spec's horizon.
 
@@ -159,7 +163,9 @@ def make_vector(spec: EnvSpec, config: Mapping[str, Any] | None, num_envs: int) 
     if registered is not None and registered.vector_entry_point is not None:
         limits = [steps for steps in (spec.horizon, registered.max_episode_steps) if steps is not None]
         keywords = {**({"max_episode_steps": min(limits)} if limits else {}), **(config or {})}
-        return gym.make_vec(source.gym_id, num_envs, "vector_entry_point", **keywords)
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", message=_OLDER)
+            return gym.make_vec(source.gym_id, num_envs, "vector_entry_point", **keywords)
     return gym.vector.SyncVectorEnv([lambda: make(spec, config) for _ in range(num_envs)])
 
 
@@ -284,7 +290,7 @@ def _make_gym(env_id: str, config: Mapping[str, Any], render_mode: str | None) -
     try:
         # The passive checker costs time on every step; `rayfish env check` and preflight look closer.
         with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", message=".*is out of date")  # an older version by choice
+            warnings.filterwarnings("ignore", message=_OLDER)
             return gym.make(env_id, disable_env_checker=True, **keywords)
     except TypeError:
         if isinstance(target, str):
