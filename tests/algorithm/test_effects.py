@@ -20,6 +20,7 @@ from rayfish.algorithm.dead import DEAD_FOR, DEAD_KEYS, NEEDS, is_dead
 from rayfish.algorithm.keys import ELSEWHERE, all_problems, remarks
 from rayfish.algorithm.module import MODULES, module_spec
 from rayfish.algorithm.signatures import entries
+from rayfish.envs.kinds import EnvInfo
 from rayfish.experiment.legacy import is_old
 from rayfish.experiment.sections import ALGORITHMS, METHODS, OFFLINE, SECTIONS
 from rayfish.models.check import section_problems
@@ -342,11 +343,43 @@ def test_dreamer_refuses_every_model_key():
         (["cluster.name=big"], "--on ADDRESS"),
         (["rollouts.num_cpus_per_env_runner=2"], "unless rollouts.num_env_runners or evaluation."),
         (["algo.name=APPO", "training.simple_queue_size=3"], "unless training.use_circular_buffer=false"),
+        (["training.model.custom_model_config={a: 1}"], "custom_model_config has no effect unless"),
+        (["training.model.fcnet_bias_initializer_kwargs={val: 2}"], "kwargs has no effect unless"),
+        (["learners.learner_config_dict={a: 1, b: 2}"], "learner_config_dict has no effect unless learners."),
     ],
 )
 def test_a_key_that_another_one_keeps_without_effect_is_remarked(words, said):
     found = remarks(Experiment.compose(None, ["environment.env=CartPole-v1", "algo.name=PPO", *words]))
-    assert [remark for remark in found if said in remark], found
+    assert len([remark for remark in found if said in remark]) == 1, found
+
+
+@pytest.mark.parametrize(
+    ("word", "said"),
+    [
+        ("training.model.conv_activation=tanh", "no observation is an image"),
+        ("training.model.conv_filters=[[16,4,2]]", "no observation is an image"),
+        ("training.model.free_log_std=true", "no action is a Box"),
+        ("training.model.log_std_clip_param=2.0", "no action is a Box"),
+        ("environment.clip_actions=true", "no action is a Box"),
+    ],
+)
+def test_a_key_that_the_spaces_keep_without_effect_is_remarked(word, said):
+    experiment = Experiment.compose(None, ["environment.env=CartPole-v1", "algo.name=PPO", word])
+    key = word.partition("=")[0]
+    assert f"{key} has no effect: {said}" in remarks(experiment, info_of("vector", gym.spaces.Discrete(2)))
+    assert remarks(experiment, info_of("image", gym.spaces.Box(-1, 1, (2,)))) == []
+
+
+def test_a_custom_model_may_read_every_model_key():
+    words = ["training.model.custom_model=mine.py:Mine", "training.model.conv_activation=tanh"]
+    experiment = Experiment.compose(None, ["environment.env=CartPole-v1", "algo.name=PPO", *words])
+    assert remarks(experiment, info_of("vector", gym.spaces.Discrete(2))) == []
+
+
+def info_of(kind, actions):
+    shape = (32, 32, 3) if kind == "image" else (4,)
+    observations = {"agent": gym.spaces.Box(0, 255, shape, np.uint8)}
+    return EnvInfo("Env", "single", ("agent",), observations, {"agent": actions})
 
 
 @pytest.mark.parametrize(

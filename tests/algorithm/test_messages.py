@@ -40,7 +40,7 @@ PRESET = """\
   experiment: there is no experiment, algorithm or environment 'pendulem'
     next step: did you mean pendulum? experiments: {presets}, or your file ./pendulem.yaml; algorithms: \
 PPO, APPO, IMPALA, DQN, SAC, TQC, DreamerV3, BC, MARWIL, CQL, IQL; environments: `rayfish env list`, or your \
-my_env.py:pendulem"""
+my_env.py:MyEnv"""
 
 
 def test_many_problems_of_a_file_and_the_command_line(workdir):

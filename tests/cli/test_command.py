@@ -56,6 +56,32 @@ def test_no_arguments_print_the_help(tmp_path):
     assert "Usage: rayfish" in done.stdout + done.stderr
 
 
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("cartpole train", "next step: `rayfish train cartpole`;"),
+        ("CartPole-v1 ppo", "next step: `rayfish train CartPole-v1 ppo`;"),
+        ("cartpole config show training.lr=1", "`rayfish config show cartpole training.lr=1`;"),
+        ("config show --algo ppo --env CartPole-v1", "algo.name=ppo environment.env=CartPole-v1;"),
+        ("train CartPole-v1 -n 1000", "no option -n\n  next step: settings have no dashes: stop_conditions."),
+        ("train --env-id CartPole-v1", "settings have no dashes: environment.env=CartPole-v1;"),
+        ("tune cartpole --n-trials 3", "settings have no dashes: search.num_samples=3;"),
+        ("train ppo --seed=1 --gae-lambda 0.9 --plan", "there are no options --seed, --gae-lambda, --plan"),
+        (
+            "train ppo --seed=1 --gae-lambda 0.9 --plan",
+            "no dashes: debugging.seed=1 training.lambda_=0.9; did you mean --plain?",
+        ),
+        ("tune --n-trials 3 --sub-jobs python a.py --seed 1", "there is no option --n-trials"),
+    ],
+)
+def test_a_line_of_another_tool_gets_the_words_to_write(line, said, capsys, monkeypatch):
+    monkeypatch.setenv("PYTHONHASHSEED", "0")
+    with pytest.raises(SystemExit) as ended:
+        main(line.split())
+    assert ended.value.code == 2
+    assert said in capsys.readouterr().err
+
+
 def test_hydras_way_without_a_verb_trains(tmp_path):
     rayfish("cli.mode=train", "experiment=cartpole", *SMALL, "--plain", cwd=tmp_path)
     run = only_run(tmp_path)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 import yaml
 
+from rayfish import Experiment
 from rayfish.cli.main import main
 from rayfish.cli.old_train import take
 from rayfish.errors import RayfishError
@@ -109,6 +110,22 @@ def test_the_flags_of_rllib_train_describe_an_experiment():
     assert found.config["environment"]["env"] == "CartPole-v1"
     assert found.config["training"]["lr"] == 1e-4
     assert found.config["stop_conditions"] == {"training_iteration": 5}
+
+
+@pytest.mark.parametrize("flags", [["--algo", "ppo"], ["--run", "PPO", "--torch", "--config", "{lr: 1e-4}"]])
+def test_an_algorithm_and_an_environment_by_flags_end_like_those_by_words(flags):
+    made = Experiment.compose(take([*flags, "--env", "CartPole-v1"])[1].experiment())
+    words = Experiment.compose(None, ["PPO", "CartPole-v1"])
+    assert made.section("stop_conditions") == words.section("stop_conditions")
+    assert made.get("runtime.name") is None, "so the run is named PPO-CartPole-v1"
+    assert any("the run ends after 100,000 steps" in note for note in made.notes)
+
+
+def test_flags_with_a_stop_or_a_name_keep_them():
+    words = ["--run", "PPO", "--env", "CartPole-v1", "--stop", "{timesteps_total: 5}"]
+    made = Experiment.compose(take([*words, "--experiment-name", "mine"])[1].experiment())
+    assert made.get("stop_conditions.timesteps_total") == 5
+    assert made.get("runtime.name") == "mine"
 
 
 def test_ray_2s_train_file_means_the_file():

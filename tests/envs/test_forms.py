@@ -103,6 +103,7 @@ def test_a_spec_with_an_object_unpickles_where_its_module_is_not_importable_yet(
     [
         ("MountainCar-v7", ["no 'MountainCar-v7'", "environment.env=MountainCar-v0"]),
         ("CartPol-v1", ["there is no environment 'CartPol-v1'", "did you mean CartPole-v1"]),
+        ("cartpole-v1", ["there is no environment 'cartpole-v1'", "did you mean CartPole-v1?"]),
         ("nonsense", ["there is no environment 'nonsense'", "rayfish env list"]),
     ],
 )
@@ -256,3 +257,9 @@ def test_agents_of_an_older_rllib_environment_are_found(folder):
     info = describe(EnvSpec("pair:Pair", folder.paths, horizon=5))
     assert (info.kind, info.agents, info.max_episode_steps) == ("multi", ("left", "right"), 5)
     assert info.observation_spaces["right"].shape == (3,)
+
+
+@pytest.mark.filterwarnings("error:.*out of date")
+def test_an_older_version_that_is_asked_for_is_made_without_a_warning():
+    build.make(build.EnvSpec("CartPole-v0")).close()
+    build.make_vector(build.EnvSpec("CartPole-v0"), {}, 2).close()

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from rayfish.envs import pulse
-from rayfish.envs.guard import guarded
+from rayfish.envs.guard import close, guarded
 from rayfish.errors import EnvironmentFault
 
 BOX = gym.spaces.Box(-1, 1, (2,), np.float32)
@@ -110,6 +110,33 @@ def test_a_guarded_env_can_be_pickled():
     again = pickle.loads(pickle.dumps(env))
     assert again.episode_step == 1
     assert np.array_equal(again.step(0)[0], GOOD)
+
+
+class Jammed(Told):
+    """An environment that cannot be closed."""
+
+    def close(self):
+        raise ValueError("no window\nto close")
+
+
+class JammedVector(gym.vector.VectorEnv):
+    """Many that cannot be closed."""
+
+    def close(self, **kwargs):
+        raise ValueError("no window")
+
+
+def test_an_error_in_close_is_one_line_of_the_log(caplog, capsys):
+    env = guarded(Jammed(BOX, GOOD), "jammed")
+    env.close()
+    close(env.unwrapped)
+    close(gym.vector.SyncVectorEnv([lambda: guarded(Jammed(BOX, GOOD), "jammed")]))
+    close(JammedVector())
+    assert [record.getMessage() for record in caplog.records] == [
+        "Jammed.close() failed: ValueError: no window",
+        "JammedVector.close() failed: ValueError: no window",
+    ]
+    assert capsys.readouterr().err == "", "nor does its __del__ print a traceback"
 
 
 def test_an_exception_tells_in_which_step_it_was():

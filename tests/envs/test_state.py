@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import io
 import random
+import sys
 import threading
 
 import gymnasium as gym
@@ -129,6 +131,25 @@ def test_a_loaded_environment_goes_on_as_it_would_have(kind):
         assert np.array_equal(obs, obs2)
         assert rest == rest2
     assert rest[2] is True, "the time limit was lost"
+
+
+class HalfMade(EzPickle, Drift):
+    """Fails to unpickle, and then to be deleted."""
+
+    def __init__(self, needed):
+        EzPickle.__init__(self)
+        self.window = needed
+
+    def __del__(self):
+        self.window.close()
+
+
+def test_a_copy_that_fails_half_made_prints_no_traceback(capsys, monkeypatch):
+    monkeypatch.setattr(sys, "unraisablehook", sys.__unraisablehook__)  # pytest has its own
+    env = HalfMade(io.StringIO())
+    way, why = state.find_way(env, agents_and_spaces(env)[2])
+    assert way == state.FRESH and "missing 1 required positional argument" in why
+    assert capsys.readouterr().err == ""
 
 
 def test_looking_for_a_way_leaves_the_global_generators_alone():

@@ -107,6 +107,11 @@ def test_a_missing_import_inside_the_users_module_names_their_line(folder):
     assert "pip install not_installed_here" in said
 
 
+def test_a_package_that_an_import_error_names_is_the_next_step(folder):
+    folder.write("moved.py", "raise ImportError('It moved. Install with `pip install mpe2[all]`. See x.')\n")
+    assert failing("moved:Env", folder).endswith("next step: pip install mpe2[all]")
+
+
 def test_an_exception_while_importing_names_the_innermost_line_of_the_user(folder):
     folder.write("helper_c.py", "def f():\n    return 1 / 0\n")
     folder.write("outer_c.py", "import helper_c\nX = helper_c.f()\n")

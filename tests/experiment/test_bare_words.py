@@ -64,6 +64,32 @@ def test_a_class_in_a_file_here_is_what_was_meant(tmp_path, monkeypatch):
         Experiment.compose("Maze")
 
 
+def test_the_classes_of_the_file_of_that_name_are_suggested(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    text = "import gymnasium as gym\nclass Small(gym.Env): ...\nclass Own:\n    def step(self, action): ...\n"
+    (tmp_path / "my_env.py").write_text(f"{text}class Config: ...\nraise SystemExit('never imported')\n")
+    with pytest.raises(ConfigError, match=r"did you mean my_env\.py:Small or my_env\.py:Own\?"):
+        Experiment.compose("my_env")
+    (tmp_path / "my_env.py").write_text("class Broken(\n")
+    with pytest.raises(ConfigError, match="there is no experiment, algorithm or environment 'my_env'"):
+        Experiment.compose("my_env")
+
+
+@pytest.mark.parametrize("file", ["lone.yaml", "lone.yml"])
+def test_a_word_means_the_experiment_file_of_that_name(tmp_path, monkeypatch, file):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / file).write_text("environment: {env: Acrobot-v1}\n")
+    assert split_words(["lone"]) == (file, [])
+    assert Experiment.compose("lone").get("environment.env") == "Acrobot-v1"
+
+
+def test_a_preset_and_an_algorithm_come_before_a_file_of_their_name(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for name in ("cartpole", "PPO"):
+        (tmp_path / f"{name}.yaml").write_text("environment: {env: Acrobot-v1}\n")
+    assert split_words(["cartpole", "PPO"]) == ("cartpole", ["algo.name=PPO"])
+
+
 def test_python_takes_the_same_words():
     found = Experiment.compose("PPO", ["CartPole-v1", "training.lr=0.5"])
     assert found.get("algo.name") == "PPO"

@@ -54,6 +54,20 @@ def test_removing_what_is_not_there_is_a_mistake():
         Experiment.compose("cartpole", ["~training.nothing"])
 
 
+@pytest.mark.parametrize(
+    ("word", "meant"),
+    [
+        ('stop_conditions."env/final"={below: 0.2}', "'stop_conditions.env/final={below: 0.2}'"),
+        ("multi_agent.mapping.'red_*'=red", "'multi_agent.mapping.red_*=red'"),
+        ('"training.lr=0.1"', "training.lr=0.1"),
+    ],
+)
+def test_quotes_in_a_key_are_refused_with_the_word_without_them(word, meant):
+    with pytest.raises(ConfigError) as error:
+        Experiment.compose("cartpole", [word])
+    assert error.value.problems[0].hint == f"drop the quotes: {meant}"
+
+
 def test_every_unreadable_word_is_reported_at_once():
     with pytest.raises(ConfigError) as error:
         Experiment.compose("cartpole", ["training.lr=[1", "a=(b", "training.gamma=0.9"])

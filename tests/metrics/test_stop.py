@@ -6,6 +6,7 @@ import pytest
 
 from rayfish import Experiment
 from rayfish.algorithm.signatures import problems
+from rayfish.experiment.overrides import split_words
 from rayfish.metrics import names
 from rayfish.metrics.stop import Limit, StopConditions
 
@@ -159,6 +160,10 @@ def test_time_left_follows_a_metric_that_falls():
         "stop_conditions.env/final=<0.01",
         "stop_conditions.env/final={below: 0.01}",
         "+stop.env/final=<=0.01",
+        "stop_conditions.env/final<=0.01",
+        "stop_conditions.env/final<0.01",
+        "stop_conditions.env/final <= 0.01",
+        "+stop.env/final<=0.01",
     ],
 )
 def test_a_comparison_is_read_from_the_command_line(word):
@@ -166,6 +171,43 @@ def test_a_comparison_is_read_from_the_command_line(word):
     assert problems(experiment) == []
     stop = StopConditions(experiment.section("stop_conditions"))
     assert stop.lower_limits == {"env/final": 0.01}
+
+
+def test_a_comparison_without_an_equals_sign_is_no_bare_word():
+    name, words = split_words(["cartpole", "stop_conditions.run/episodes>5", "stop_conditions.env/final>=2"])
+    stop = StopConditions(Experiment.compose(name, words).section("stop_conditions"))
+    assert stop.limits["run/episodes"] == 5.0 and stop.limits["env/final"] == 2.0
+
+
+@pytest.mark.parametrize(
+    "override",
+    [
+        "stop_conditions.env/final={above: 0.9}",
+        "stop.env/final={above: 0.9}",
+        {"stop_conditions": {"env/final": {"above": 0.9}}},
+        {"stop_conditions.env/final": {"above": 0.9}},
+    ],
+)
+def test_a_condition_replaces_the_one_of_the_file(tmp_path, override):
+    file = tmp_path / "e.yaml"
+    file.write_text("environment: {env: CartPole-v1}\nstop_conditions: {env/final: {below: 0.3}, env/x: 1}\n")
+    made = Experiment.compose(str(file), [override])
+    assert made.get("stop_conditions.env/final") == {"above": 0.9}
+    assert made.get("stop_conditions.env/x") == 1
+    assert {where for key, where in made.origins.items() if "env/final" in key} == {"command line"}
+    assert made.with_overrides("stop_conditions.env/final={below: 1}").get("stop_conditions.env/final") == {
+        "below": 1
+    }
+
+
+def test_a_condition_of_a_preset_file_replaces_the_one_of_its_defaults(tmp_path):
+    (tmp_path / "base.yaml").write_text("# @package _global_\nstop_conditions: {env/final: {below: 0.3}}\n")
+    file = tmp_path / "mine.yaml"
+    rest = "environment: {env: CartPole-v1}\nstop_conditions: {env/final: {above: 2}}\n"
+    file.write_text(f"defaults: [base, _self_]\n{rest}")
+    made = Experiment.compose(None, config_name="mine", config_dir=tmp_path)
+    assert made.get("stop_conditions.env/final") == {"above": 2}
+    assert made.origin("stop_conditions.env/final.above").endswith("mine.yaml:3")
 
 
 @pytest.mark.parametrize("goal", ["<= -50", "{below: -50}", "-50"])

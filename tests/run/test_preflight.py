@@ -34,6 +34,13 @@ def test_presets_are_sound():
         assert texts(compose(name=name)) == []
 
 
+def test_every_wrong_model_key_is_reported():
+    words = ("training.model.num_layers=3", "training.model.activation=relu", "algo.name=DQN")
+    found = preflight.check(compose(*words, "training.model.vf_share_layers=true", name="cartpole-dqn"))
+    keys = ["num_layers", "activation", "vf_share_layers"]
+    assert [problem.key for problem in found] == [f"training.model.{key}" for key in keys]
+
+
 def test_too_many_runners_are_refused_with_the_arithmetic():
     (problem,) = texts(compose("rollouts.num_env_runners=8"))
     assert "asks for 9 CPUs: 8 env runners + 1 driver; this machine has 2" in problem

@@ -214,6 +214,9 @@ NEEDS: dict[str, str] = {
 """Key or pattern of keys without effect until another one is set -> that one, or one of several, with the
 value it needs."""
 
+FOR_BOX_ACTIONS = ("environment.normalize_actions", "environment.clip_actions")
+"""Keys without effect where no action is a Box."""
+
 EVALUATION_SECTIONS = (
     "environment",
     "rollouts",

@@ -13,7 +13,15 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from rayfish.algorithm.contradictions import contradictions, note_on_batch
-from rayfish.algorithm.dead import DEAD_FOR, DEAD_KEYS, EVALUATION_SECTIONS, NEEDS, NOT_IN_EVALUATION, is_dead
+from rayfish.algorithm.dead import (
+    DEAD_FOR,
+    DEAD_KEYS,
+    EVALUATION_SECTIONS,
+    FOR_BOX_ACTIONS,
+    NEEDS,
+    NOT_IN_EVALUATION,
+    is_dead,
+)
 from rayfish.algorithm.signatures import Entry, default_of, entries, table
 from rayfish.errors import Problem, did_you_mean
 from rayfish.experiment import tree
@@ -129,26 +137,47 @@ def without_unread(saved: Experiment) -> Experiment:
 
 
 def _without_effect(experiment: Experiment, info: EnvInfo | None) -> Iterator[str]:
-    """Keys that the user wrote and that another key keeps from having an effect."""
+    """Keys that the user wrote and that another key, or the environment, leaves without effect."""
     algo = str(experiment.get("algo.name"))
-    written = [key for key, where in experiment.origins.items() if where and not where.startswith(SHIPPED)]
-    unused = dict(options.unused(experiment.get("training.model") or {}))
-    for dotted in written:
-        section, _, key = dotted.partition(".")
-        value, model_key = experiment.get(dotted), dotted.removeprefix("training.model.")
-        if value in (None, {}, [], ""):
-            continue
-        if model_key in unused:
-            yield f"{dotted} has no effect unless training.model.{unused[model_key]} is set"
+    set_keys = [key for key, where in experiment.origins.items() if where and not where.startswith(SHIPPED)]
+    written = [_whole_key(key) for key in set_keys if experiment.get(key) not in (None, {}, [], "")]
+    unread = _unread_model_keys(experiment, info)
+    for dotted in dict.fromkeys(written):
+        section, value = dotted.partition(".")[0], experiment.get(dotted)
+        if dotted in unread:
+            yield f"{dotted} has no effect{unread[dotted]}"
         elif section == "cluster":
             yield f"{dotted} has no effect: a run goes to a cluster by `--on ADDRESS`"
         elif section == "multi_agent" and info is not None and info.kind != "multi":
             yield f"{dotted} has no effect: the environment has one agent"
-        elif value != _default(dotted, algo):
+        elif value == _default(dotted, algo):
+            continue
+        elif dotted in FOR_BOX_ACTIONS and info is not None and not info.has_box_actions:
+            yield f"{dotted} has no effect: no action is a Box"
+        else:
             needed = next((NEEDS[p] for p in NEEDS if fnmatch.fnmatchcase(dotted, p)), "")
-            home = f"{section}.{key.partition('.')[0]}"
+            home = ".".join(dotted.split(".")[:2])
             if needed and not is_dead(home, algo) and not _holds(experiment, dotted, needed, algo):
                 yield f"{dotted} has no effect unless {_condition(needed)}"
+
+
+def _whole_key(dotted: str) -> str:
+    """The key whose dictionary a value is in: custom_model_config of custom_model_config.size."""
+    parts = dotted.split(".")
+    if dotted.startswith("training.model."):
+        return ".".join(parts[:3])
+    home = ".".join(parts[:2])
+    return home if home in NEEDS else dotted
+
+
+def _unread_model_keys(experiment: Experiment, info: EnvInfo | None) -> dict[str, str]:
+    """Keys of training.model that are set but not read, each with the condition or the reason."""
+    from rayfish.models.check import unread_for_spaces
+
+    section = experiment.get("training.model") or {}
+    found = {} if info is None else {key: f": {why}" for key, why in unread_for_spaces(section, info).items()}
+    found |= {key: f" unless training.model.{needed} is set" for key, needed in options.unused(section)}
+    return {f"training.model.{key}": why for key, why in found.items()}
 
 
 def _holds(experiment: Experiment, dotted: str, needed: str, algo: str) -> bool:

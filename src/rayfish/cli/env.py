@@ -44,7 +44,7 @@ def check(
 
     from rich.markup import escape
 
-    from rayfish.envs import build
+    from rayfish.envs import build, guard
     from rayfish.envs.check import check as look
     from rayfish.terminal import Console
 
@@ -58,7 +58,7 @@ def check(
             wrong, seen = _unlearnable(info), look(made, seed=seed)
             findings = wrong + [found for found in seen if not (wrong and found.topic == "spaces")]
         finally:
-            made.close()
+            guard.close(made)
     settings = [word.removeprefix("environment.").removeprefix("env_config.") for word in words or []]
     named = [f"environment.env={env}", *(f"environment.env_config.{word}" for word in settings)]
     again = " ".join(["algo.name=PPO", *named])  # PPO takes every kind of space that any algorithm takes

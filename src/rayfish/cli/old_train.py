@@ -76,7 +76,7 @@ class OldLine:
         values = dict(self.values)
         if values.keys() <= _SETTINGS.keys():
             return None  # they are settings, of no old experiment
-        name = str(values.pop("name", None) or values.get("run") or "default")
+        name = str(values.pop("name", None) or "")
         if "run" not in values:
             raise RayfishError(f"{_flags(values)} is given without an algorithm", "add --run PPO")
         framework = values.pop("framework", None)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 import shlex
 from collections.abc import Mapping, Sequence
@@ -41,7 +42,7 @@ _OTHER_SETTINGS = {
     "learning_rate": "training.lr",
     "batch_size": "training.train_batch_size_per_learner",
     **dict.fromkeys(
-        ("timesteps", "total_timesteps", "n_timesteps", "steps", "num_steps"),
+        ("n", "timesteps", "total_timesteps", "n_timesteps", "steps", "num_steps"),
         "stop_conditions.timesteps_total",
     ),
     **dict.fromkeys(("iterations", "num_iterations", "iters"), "stop_conditions.training_iteration"),
@@ -51,9 +52,16 @@ _OTHER_SETTINGS = {
     **dict.fromkeys(("num_gpus", "gpus", "gpu"), "learners.num_gpus_per_learner"),
     **dict.fromkeys(("out", "output", "output_dir", "log_dir", "logdir", "save_dir"), "runtime.local_dir"),
     **dict.fromkeys(("name", "exp_name", "run_name"), "runtime.name"),
+    **dict.fromkeys(("env", "env_id", "env_name", "environment"), "environment.env"),
+    **dict.fromkeys(("algo", "algorithm", "run"), "algo.name"),
+    **dict.fromkeys(("n_trials", "num_trials", "trials", "num_samples"), "search.num_samples"),
+    **dict.fromkeys(("n_jobs", "max_concurrent_trials"), "search.max_concurrent"),
     "env_config": "environment.env_config.KEY",
 }
 """Options of other tools -> the setting that does that here."""
+
+_REST = ("--", "--sub-jobs", "--sub_jobs")
+"""What follows these on a line are not options of ours."""
 
 _ARGUMENTS = {
     **dict.fromkeys(("rayfish evaluate", "rayfish view", "rayfish rollout", "rayfish runs show"), "last"),
@@ -90,11 +98,7 @@ def as_error(error: Any, words: Sequence[str]) -> RayfishError:
         commands = getattr(getattr(context, "command", None), "commands", {})
         return _unknown_verb(unknown.group(1), commands, page, words)
     if kind == "NoSuchOption":
-        close = list(getattr(error, "possibilities", None) or ())
-        setting = _as_setting(error.option_name, words)
-        hint = f"settings have no dashes: {setting}; " if setting else ""
-        hint += f"did you mean {' or '.join(close)}? " if close and not setting else ""
-        return RayfishError(f"there is no option {error.option_name}", f"{hint}{page} lists all options")
+        return _unknown_options(error, context, page, words)
     if kind == "MissingParameter":
         what = text.replace("Missing argument", "the argument").replace("Missing option", "the option")
         path = context.command_path if context is not None else verb
@@ -131,12 +135,39 @@ def _unknown_verb(word: str, commands: Mapping[str, Any], page: str, words: Sequ
         return RayfishError(f"there is no verb {word!r}", f"{' or '.join(meant)}; {page} explains all verbs")
     close = did_you_mean(word, known)
     if at_top and not close and _names_experiment(word):
-        line = shlex.join(["rayfish", "train", *words])
+        line = shlex.join(["rayfish", *_verb_first(words, commands)])
         return RayfishError(
             f"{word!r} is no verb, but can be trained", f"`{line}`; {page} explains all verbs"
         )
     hint = f"did you mean {' or '.join(close)}?" if close else f"there are: {', '.join(known)};"
     return RayfishError(f"there is no verb {word!r}", f"{hint} {page} explains them")
+
+
+def _unknown_options(error: Any, context: Any, page: str, words: Sequence[str]) -> RayfishError:
+    """All options of the line that there are not, those of other tools as the settings they are here."""
+    params = getattr(getattr(context, "command", None), "params", ())
+    known = {name for param in params for name in (*param.opts, *param.secondary_opts)} | {"-h", "--help"}
+    own = itertools.takewhile(lambda word: word not in _REST, words)
+    flags = [word.partition("=")[0] for word in own if re.match("--[A-Za-z]|-[A-Za-z](=|$)", word)]
+    unknown = list(dict.fromkeys([error.option_name, *(flag for flag in flags if flag not in known)]))
+    settings = {flag: setting for flag in unknown if (setting := _as_setting(flag, words))}
+    nearest = {flag: did_you_mean(flag, known, most=1) for flag in unknown if flag not in settings}
+    nearest |= {error.option_name: list(getattr(error, "possibilities", None) or ())}
+    close = [name for flag in unknown if flag not in settings for name in nearest[flag]]
+    hint = f"settings have no dashes: {' '.join(settings.values())}; " if settings else ""
+    hint += f"did you mean {' or '.join(close)}? " if close else ""
+    what = "there is no option" if len(unknown) == 1 else "there are no options"
+    return RayfishError(f"{what} {', '.join(unknown)}", f"{hint}{page} lists all options")
+
+
+def _verb_first(words: Sequence[str], commands: Mapping[str, Any]) -> list[str]:
+    """The words with the verb among them (`config show` is two) at the front; `train` where there is none."""
+    at = next((index for index, word in enumerate(words) if word in commands), None)
+    if at is None:
+        return ["train", *words]
+    inner = getattr(commands[words[at]], "commands", {})
+    end = at + 2 if any(word in inner for word in words[at + 1 : at + 2]) else at + 1
+    return [*words[at:end], *words[:at], *words[end:]]
 
 
 def _names_experiment(word: str) -> bool:
@@ -154,9 +185,10 @@ def _as_setting(option: str, words: Sequence[str]) -> str:
     if not words or words[0] not in ("train", "tune", "config"):
         return ""
     from rayfish.algorithm import reference
+    from rayfish.algorithm.keys import ELSEWHERE
 
     name = option.lstrip("-").replace("-", "_")
-    key = _OTHER_SETTINGS.get(name, name)
+    key = {**ELSEWHERE, **_OTHER_SETTINGS}.get(name, name)
     sections = reference.section_names()
     known = [f"{section}.{row.key}" for section in sections for row in reference.all_rows(section)]
     found = [full for full in known if full == key] or [full for full in known if full.endswith(f".{key}")]

@@ -31,6 +31,7 @@ import numpy as np
 from gymnasium.vector import AutoresetMode, VectorEnv, VectorWrapper
 from gymnasium.vector.utils import create_empty_array
 
+from rayfish.envs import guard
 from rayfish.envs.kinds import agents_and_spaces
 from rayfish.envs.play import ALL
 from rayfish.envs.restarts import LOST, RESTARTS
@@ -158,7 +159,7 @@ class AgentsVector(Vector):
     def close(self) -> None:
         """Close every environment."""
         for env in self.envs:
-            env.close()
+            guard.close(env)
 
     def _remade(self, index: int, obs: dict[Any, Any], infos: dict[Any, Any]) -> None:
         """An environment failed and begins another episode; the step was none."""

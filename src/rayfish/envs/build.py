@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import gymnasium as gym
 
-from rayfish.envs import arguments, catalog, contract, old_api
+from rayfish.envs import arguments, catalog, contract, guard, old_api
 from rayfish.envs.agents import HOOK, AgentSlots
 from rayfish.envs.atari import AtariFault, preprocessed
 from rayfish.envs.kinds import (
@@ -56,6 +56,10 @@ __all__ = [
     "make_vector",
     "problems",
 ]
+
+
+_OLDER = ".*is out of date"
+"""Gymnasium's warning about an older version, which is asked for by name."""
 
 
 def make(spec: EnvSpec, config: Mapping[str, Any] | None = None, *, render_mode: str | None = None) -> Any:
@@ -107,7 +111,7 @@ def _with_vector(info: EnvInfo, spec: EnvSpec, config: Mapping[str, Any]) -> Env
     except Exception as error:
         return replace(info, not_native=f"{type(error).__name__}: {error}".splitlines()[0])
     finally:
-        vector.close()
+        guard.close(vector)
 
 
 def _with_agents_vector(info: EnvInfo, spec: EnvSpec, config: Mapping[str, Any]) -> EnvInfo:
@@ -127,7 +131,7 @@ def _with_agents_vector(info: EnvInfo, spec: EnvSpec, config: Mapping[str, Any])
             )
         return replace(info, native=True, native_saved=why_not_pickled(vector))
     finally:
-        vector.close()
+        guard.close(vector)
 
 
 def make_agents_vector(
@@ -159,7 +163,9 @@ def make_vector(spec: EnvSpec, config: Mapping[str, Any] | None, num_envs: int) 
     if registered is not None and registered.vector_entry_point is not None:
         limits = [steps for steps in (spec.horizon, registered.max_episode_steps) if steps is not None]
         keywords = {**({"max_episode_steps": min(limits)} if limits else {}), **(config or {})}
-        return gym.make_vec(source.gym_id, num_envs, "vector_entry_point", **keywords)
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", message=_OLDER)
+            return gym.make_vec(source.gym_id, num_envs, "vector_entry_point", **keywords)
     return gym.vector.SyncVectorEnv([lambda: make(spec, config) for _ in range(num_envs)])
 
 
@@ -172,7 +178,7 @@ def describe(spec: EnvSpec, config: Mapping[str, Any] | None = None) -> EnvInfo:
     try:
         return info_of(env, spec.name)
     finally:
-        env.close()
+        guard.close(env)
 
 
 def info_of(env: Any, name: str) -> EnvInfo:
@@ -236,7 +242,7 @@ def _described(experiment: Experiment, found: list[Problem], *, evaluation: bool
             info = replace(info, saved_by=saved_by, not_saved=why, parallel=is_parallel(env))
             return _with_vector(info, spec, env_config_of(experiment, evaluation=evaluation))
         finally:
-            env.close()
+            guard.close(env)
     except RayfishError as error:
         key = _KEYS.get(type(error)) or (
             f"{prefix}.env_config" if isinstance(error, arguments.EnvConfigFault) else f"{prefix}.env"
@@ -284,7 +290,7 @@ def _make_gym(env_id: str, config: Mapping[str, Any], render_mode: str | None) -
     try:
         # The passive checker costs time on every step; `rayfish env check` and preflight look closer.
         with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", message=".*is out of date")  # an older version by choice
+            warnings.filterwarnings("ignore", message=_OLDER)
             return gym.make(env_id, disable_env_checker=True, **keywords)
     except TypeError:
         if isinstance(target, str):

@@ -99,7 +99,8 @@ def unknown(name: str) -> EnvironmentFault:
             return EnvironmentFault(
                 f"{name!r} needs a package that is not installed", f"pip install {package}"
             )
-    near = did_you_mean(name, [*newest_ids(), *offered()])
+    known = [*newest_ids(), *offered()]
+    near = [one for one in known if one.lower() == name.lower()] or did_you_mean(name, known)
     what = f"there is no environment {name!r}: no Gymnasium id, entry point, registered name or import path"
     hint = f"did you mean {' or '.join(near)}?" if near else "see `rayfish env list`."
     return EnvironmentFault(what, f"{hint} One of your own is my_env.py:MyEnv or package.module:Class")

@@ -8,6 +8,8 @@ They hold plain data only, so that an environment can be pickled with its guard.
 from __future__ import annotations
 
 import copy
+import functools
+import logging
 import threading
 import time
 from collections.abc import Mapping
@@ -22,6 +24,8 @@ from rayfish.envs.observed import Reward, Wrong, observed
 from rayfish.envs.pulse import Call, pulse, source_of
 from rayfish.errors import EnvironmentFault
 
+_logger = logging.getLogger(__name__)
+
 NOTE = "in step "
 """Begins the note that an exception out of an environment carries: where in the episode it was."""
 
@@ -34,6 +38,23 @@ def guarded(env: Any, name: str) -> Any:
     if isinstance(env, gym.vector.VectorEnv):
         return VectorGuard(env, name)
     return AgentsGuard(env, name) if is_rllib_multi_agent(env) else Guard(env, name)
+
+
+def close(env: Any) -> None:
+    """Close an environment; nothing depends on its own close(), so an error in it is only logged."""
+    try:
+        env.close()
+    except Exception as error:
+        inner = getattr(env, "unwrapped", env)
+        text = f"{type(error).__name__}: {error}".splitlines()[0]
+        _warn_once(f"{type(inner).__name__}.close() failed: {text}")
+        if isinstance(inner, gym.vector.VectorEnv):
+            inner.closed = True  # else its __del__ closes it again
+
+
+@functools.cache
+def _warn_once(text: str) -> None:
+    _logger.warning(text)
 
 
 class _Guarding:
@@ -66,6 +87,10 @@ class _Guarding:
         if wrong is not None:
             raise self._fault("step", wrong)
         return result
+
+    def close(self) -> None:
+        """Close the environment."""
+        close(self.env)
 
     def _wrong_observation(self, observation: Any) -> Wrong | None:
         raise NotImplementedError

@@ -58,6 +58,11 @@ class EnvInfo:
     notices: tuple[str, ...] = ()
 
     @property
+    def has_box_actions(self) -> bool:
+        """Whether the actions of any agent are a Box."""
+        return any(isinstance(space, gym.spaces.Box) for space in self.action_spaces.values())
+
+    @property
     def multi_agent(self) -> bool:
         """Whether the environment has named agents."""
         return self.kind == "multi"

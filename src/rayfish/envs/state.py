@@ -11,6 +11,7 @@ guessed: many environments pickle only their constructor's arguments):
 from __future__ import annotations
 
 import pickle
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -20,7 +21,7 @@ import cloudpickle
 import gymnasium as gym
 import numpy as np
 
-from rayfish.envs import restarts
+from rayfish.envs import guard, restarts
 from rayfish.envs.kinds import EnvInfo
 from rayfish.envs.play import Moment, Player
 from rayfish.generators import generators, set_generators, undisturbed
@@ -43,11 +44,11 @@ def find_way(env: Any, actions: dict[Any, gym.Space[Any]]) -> tuple[str, str]:
     for way in (GET_STATE, PICKLE):
         if way == GET_STATE and not _offers_state(env):
             continue
-        try:
-            with undisturbed():
+        with undisturbed(), _quiet_finalizers():
+            try:
                 why = _trial(env, way, actions)
-        except Exception as error:
-            why = f"{type(error).__name__}: {error}".strip(": ").splitlines()[0]
+            except Exception as error:
+                why = f"{type(error).__name__}: {error}".strip(": ").splitlines()[0]
         if not why:
             return way, ""
     return FRESH, why
@@ -58,7 +59,7 @@ def why_not_pickled(vector: Any) -> str:
 
     It is reset and stepped for it; global generators are left as they were.
     """
-    with undisturbed():
+    with undisturbed(), _quiet_finalizers():
         first, _ = vector.reset(seed=7)
         vector.action_space.seed(7)
         script = [_like(first, vector.action_space.sample()) for _ in range(_STEPS_BEFORE + _STEPS_AFTER)]
@@ -76,6 +77,22 @@ def why_not_pickled(vector: Any) -> str:
         except Exception as error:
             return f"{type(error).__name__}: {error}".strip(": ").splitlines()[0]
     return "" if _equal(expected, seen) else "a copy made by pickle goes on differently"
+
+
+@contextmanager
+def _quiet_finalizers() -> Iterator[None]:
+    """Drop what `__del__` raises: an environment that fails to unpickle is deleted half made."""
+    hook = sys.unraisablehook
+
+    def drop(ignored: sys.UnraisableHookArgs) -> None:
+        if not issubclass(ignored.exc_type, Exception):  # a signal
+            hook(ignored)
+
+    sys.unraisablehook = drop
+    try:
+        yield
+    finally:
+        sys.unraisablehook = hook
 
 
 def _like(obs: Any, actions: Any) -> Any:
@@ -126,7 +143,7 @@ def load(envs: list[Any], way: str, saved: bytes) -> list[Any]:
     for old, new in zip(envs, states, strict=True):
         if hasattr(old, "unwrapped") and hasattr(new, "unwrapped"):
             new.unwrapped.spec = getattr(old.unwrapped, "spec", None)
-        old.close()
+        guard.close(old)
         loaded.append(restarts.put_around(old, new))
     return loaded
 
@@ -150,7 +167,7 @@ def _trial(env: Any, way: str, actions: dict[Any, gym.Space[Any]]) -> str:
     copy.now = before
     seen, _ = _play(copy, _STEPS_AFTER, chosen)
     if again is not env:
-        again.close()
+        guard.close(again)
     return "" if _equal(expected, seen) else f"a copy made by {way} goes on differently"
 
 

@@ -17,6 +17,7 @@ import gymnasium as gym
 import numpy as np
 from gymnasium.vector import AutoresetMode, VectorEnv
 
+from rayfish.envs import guard
 from rayfish.envs.restarts import LOST, RESTARTS
 from rayfish.envs.rewards import TRUE_RETURN
 from rayfish.errors import EnvironmentFault
@@ -169,7 +170,7 @@ class Vector:
 
     def close(self) -> None:
         """Close the environments."""
-        self.env.close()
+        guard.close(self.env)
 
 
 class GymVector(Vector):

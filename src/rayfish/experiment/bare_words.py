@@ -1,7 +1,8 @@
 """Words without a `=`: `rayfish train PPO CartPole-v1` names an algorithm and an environment.
 
-A word is an experiment (a preset or a file) if there is one of that name, else an algorithm, else an
-environment. Algorithms and environments become the settings they are short for.
+A word is an experiment (a preset or a file) if there is one of that name, else an algorithm, else the
+experiment file ./WORD.yaml, else an environment. Algorithms and environments become the settings they are
+short for.
 """
 
 from __future__ import annotations
@@ -24,14 +25,15 @@ _PATH = ("/", "./", "../", "~")
 _ENV_ID = re.compile(r"[\w./:-]+-v\d+")
 _MODULE = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)+")
 _NUMBER = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)(e[-+]?\d+)?", re.IGNORECASE)
+_COMPARED = re.compile(r"\+{0,2}stop(_conditions)?\.[^\s<>]+\s*[<>]")
 _EXPERIMENT, _ALGORITHM, _ENVIRONMENT = "experiment", "algo.name", "environment.env"
 _MANY = {_EXPERIMENT: "experiments", _ALGORITHM: "algorithms", _ENVIRONMENT: "environments"}
 _SHOWN = 3
 
 
 def is_bare(word: str) -> bool:
-    """Whether a word is no setting."""
-    return "=" not in word and not word.startswith("~")
+    """Whether a word is no setting; stop_conditions.env/error<0.1 is one."""
+    return not ("=" in word or word.startswith("~") or _COMPARED.match(word))
 
 
 def settings_of(words: Sequence[str], user: Path | None = None) -> tuple[str | None, list[str]]:
@@ -73,6 +75,9 @@ def _meaning(word: str, folders: ConfigFolders, user: Path | None) -> tuple[str,
         raise ConfigError([_unknown(word, folders)])
     if _ENV_ID.fullmatch(word) or _MODULE.fullmatch(word) or ":" in word or word.endswith(".py"):
         return _ENVIRONMENT, word
+    file = next((word + end for end in _FILE if Path(word + end).is_file()), None)
+    if file is not None:
+        return _EXPERIMENT, file
     named = next((name for name in _environments() if name == word), None)
     if named is None:
         raise ConfigError([_unknown(word, folders)])
@@ -112,6 +117,8 @@ def _environments() -> Iterator[str]:
 
 
 def _unknown(word: str, folders: ConfigFolders) -> Problem:
+    from rayfish.experiment.source import environments_in
+
     presets = folders.options("experiment")
     what = f"there is no experiment, algorithm or environment {word!r}"
     if Path(word).is_file():
@@ -125,12 +132,13 @@ def _unknown(word: str, folders: ConfigFolders) -> Problem:
         hint += "; runs are continued with --resume"
         return Problem(_EXPERIMENT, f"{word} is a folder, not an experiment", hint)
     own = [f"{path.name}:{word}" for path in sorted(Path.cwd().glob("*.py")) if _defines(path, word)]
+    own = own or [f"{word}.py:{name}" for name in environments_in(Path(f"{word}.py"))]
     environments = (name for name in _environments() if "/" not in name)
     known = {name.lower(): name for name in (*environments, *ALGORITHMS, *presets)}
     close = own or [known[name] for name in did_you_mean(word.lower(), known)]
     hint = f"did you mean {' or '.join(close[:_SHOWN])}? " if close else ""
     hint += f"experiments: {', '.join(presets)}, or your file ./{word}.yaml; "
-    hint += f"algorithms: {', '.join(ALGORITHMS)}; environments: `rayfish env list`, or your my_env.py:{word}"
+    hint += f"algorithms: {', '.join(ALGORITHMS)}; environments: `rayfish env list`, or your my_env.py:MyEnv"
     return Problem(_EXPERIMENT, what, hint)
 
 

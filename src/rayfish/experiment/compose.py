@@ -81,8 +81,10 @@ def compose(
     hydra_section.insert(composed.values, config_name, overrides, composed.choices)
     fit = translation is not None or simharness.is_harness(tree.get(composed.values, "environment.env"))
     config = _finish(composed, notes)
-    if name is None:
+    by_flags = isinstance(name, OldExperiment) and name.file == COMMAND_LINE  # rllib train --run --env
+    if name is None or by_flags:
         notes += _end_by_default(config, composed.origins, env)
+    if name is None:
         notes += _default_note(composed, overrides)
     paths = _code_paths(user, file)
     variables = _variables(composed, config)

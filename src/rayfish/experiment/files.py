@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 import re
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -287,6 +287,7 @@ def _lay(composed: Composed, path: Path, package: str) -> None:
     wrapped = values
     for part in reversed(package.split(".") if package else []):
         wrapped = {part: wrapped}
+    drop_conditions(composed, wrapped)
     for dotted, value in tree.leaves(values):
         full = f"{package}.{dotted}" if package else dotted
         old = tree.get(composed.values, full, tree.MISSING)
@@ -298,6 +299,17 @@ def _lay(composed: Composed, path: Path, package: str) -> None:
         line = _line_of(dotted, lines)
         composed.origins[full] = f"{shown}:{line}" if line else shown
     tree.merge(composed.values, wrapped)
+
+
+def drop_conditions(composed: Composed, over: Mapping[str, Any]) -> None:
+    """Empty the stop conditions that `over` states again as dictionaries: they replace, they do not merge."""
+    stated = over.get("stop_conditions")
+    for metric, limit in stated.items() if isinstance(stated, Mapping) else ():
+        dotted = f"stop_conditions.{metric}"
+        if isinstance(limit, Mapping) and isinstance(composed.values.get("stop_conditions"), dict):
+            tree.put(composed.values, dotted, {})
+            for stale in [one for one in composed.origins if f"{one}.".startswith(f"{dotted}.")]:
+                del composed.origins[stale]
 
 
 def _line_of(dotted: str, lines: dict[str, int]) -> int:

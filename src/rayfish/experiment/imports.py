@@ -11,6 +11,7 @@ import importlib
 import importlib.util
 import os
 import pkgutil
+import re
 import sys
 import sysconfig
 import traceback
@@ -202,6 +203,8 @@ def _broken(name: str, error: BaseException) -> CodeError:
     where = f" at {frame.filename}:{frame.lineno}" if frame else ""
     source = f"\n    {frame.line}" if frame and frame.line else ""
     hint = "fix that line" if frame else "see the traceback with --debug"
+    install = re.search(r"pip install [\w.\[\]<>=~-]*[\w\]]", str(error))
+    hint = install[0] if install and isinstance(error, ImportError) else hint
     if isinstance(error, ModuleNotFoundError) and error.name:
         gone = gone_env(error.name)
         hint = gone[1] if gone else f"pip install {error.name.split('.')[0]}, or mend that import"

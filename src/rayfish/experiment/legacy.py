@@ -319,7 +319,8 @@ def _move(config: dict[str, Any], origins: dict[str, str], notes: list[str], old
     """Copy the value at `old` to `new` unless something that outranks it is already there."""
     value, origin = tree.get(config, old), _origin(origins, old)
     current = tree.get(config, new, tree.MISSING)
-    if isinstance(value, dict) and isinstance(current, dict):
+    is_condition = new.startswith("stop_conditions.")  # which replaces another, whatever its form
+    if isinstance(value, dict) and isinstance(current, dict) and not is_condition:
         for key in value:
             _move(config, origins, notes, f"{old}.{key}", f"{new}.{key}")
         return
@@ -327,6 +328,8 @@ def _move(config: dict[str, Any], origins: dict[str, str], notes: list[str], old
         _note(notes, origin, f"{old} is left aside: {new} is written as well, and wins")
         return
     tree.put(config, new, value)
+    for stale in [name for name in origins if name.startswith(f"{new}.")]:
+        del origins[stale]
     origins[new] = origin
     _note(notes, origin, f"{old} is today's {new}")
 

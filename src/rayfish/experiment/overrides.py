@@ -16,7 +16,7 @@ from typing import Any
 from rayfish.errors import ConfigError, Problem, did_you_mean
 from rayfish.experiment import tree
 from rayfish.experiment.bare_words import is_bare, settings_of
-from rayfish.experiment.files import Composed, ConfigFolders
+from rayfish.experiment.files import Composed, ConfigFolders, drop_conditions
 from rayfish.experiment.yaml_reader import DEEPEST
 
 COMMAND_LINE = "command line"
@@ -34,7 +34,7 @@ _UNUSUAL_KEY = re.compile(
     r"(?P<sign>\+{0,2})(?P<key>[\w-]+\.[^=@\s]*[/*?\[\]][^=@\s]*)=(?P<value>.*)", re.DOTALL
 )
 
-_COMPARISON = re.compile(r"(?P<key>[^=<>]+)=(?P<value>\s*[<>]=?[^'\"]*)")
+_COMPARISON = re.compile(r"(?P<key>[^=<>]+=|\+{0,2}stop(_conditions)?\.[^=<>\s]+)(?P<value>\s*[<>]=?[^'\"]*)")
 
 
 def split_words(words: Sequence[str], config_dir: str | Path | None = None) -> tuple[str | None, list[str]]:
@@ -58,6 +58,9 @@ def parse(overrides: Sequence[str]) -> list[Any]:
             what = f"values are nested more than {DEEPEST} deep"
             problems.append(Problem(word.partition("=")[0], what, "write it flatter", COMMAND_LINE))
             continue
+        if {"'", '"'} & set(word.partition("=")[0]):
+            problems.append(_quoted_key(word))
+            continue
         if word.lstrip("+").startswith("="):
             problems.append(Problem(word, "has no key", "write section.key=value", COMMAND_LINE))
             continue
@@ -73,8 +76,8 @@ def parse(overrides: Sequence[str]) -> list[Any]:
 def _parse_one(parser: Any, word: str) -> Any:
     """One override; keys Hydra's grammar lacks (metric names, patterns of agent ids) are lifted over it."""
     compared = _COMPARISON.fullmatch(word)
-    if compared is not None:  # the shell took the quotes away
-        word = f"{compared['key']}='{compared['value']}'"
+    if compared is not None:  # the shell took the quotes away, or stop_conditions.metric<=0.1
+        word = f"{compared['key'].removesuffix('=')}='{compared['value']}'"
     found = _UNUSUAL_KEY.fullmatch(word)
     if found is None:
         return parser.parse_overrides([word])[0]
@@ -127,7 +130,10 @@ def apply(composed: Composed, values: Sequence[Any]) -> None:
         if override.is_delete():
             _delete(composed, override)
             continue
-        value, old = override.value(), tree.get(composed.values, key)
+        value = override.value()
+        if isinstance(value, dict):
+            drop_conditions(composed, tree.nested(key, value))
+        old = tree.get(composed.values, key)
         if isinstance(value, dict) and isinstance(old, dict):
             tree.merge(old, value)
         else:
@@ -213,6 +219,15 @@ def _unreadable(word: str) -> Problem:
         return Problem(key, f"`{word}` opens {opened[0]} that is not closed", hint, COMMAND_LINE)
     hint = f"quote values with special signs: '{key}=\"...\"'"
     return Problem(key, f"the value in `{word}` cannot be read", hint, COMMAND_LINE)
+
+
+def _quoted_key(word: str) -> Problem:
+    key, _, value = word.partition("=")
+    if value[-1:] == key[0]:  # the whole word is in quotes
+        value = value[:-1]
+    key = re.sub("['\"]", "", key)
+    hint = f"drop the quotes: {shlex.quote(f'{key}={value}')}"
+    return Problem(key, f"`{word}` has quotes in its key", hint, COMMAND_LINE)
 
 
 def _depth(word: str) -> int:

@@ -54,6 +54,20 @@ def methods(node: ast.ClassDef) -> list[str]:
     return [part.name for part in node.body if isinstance(part, ast.FunctionDef)]
 
 
+def environments_in(file: Path) -> list[str]:
+    """The classes of a Python file that look like environments; [] where it cannot be read."""
+    try:
+        module = _parsed(file)
+    except CodeError:
+        return []
+    classes = [node for node in module.body if isinstance(node, ast.ClassDef)] if module else []
+    return [
+        node.name
+        for node in classes
+        if "step" in methods(node) or any(ast.unparse(base).endswith("Env") for base in node.bases)
+    ]
+
+
 def _place(path: str, paths: Sequence[str | Path]) -> tuple[Path | None, str]:
     """The file an import path leads to (None where there is no such text), and the name in it."""
     head, colon, name = path.strip().partition(":")

@@ -47,6 +47,13 @@ def put(tree: dict[str, Any], dotted: str, value: Any) -> None:
         node[last] = value
 
 
+def nested(dotted: str, value: Any) -> dict[str, Any]:
+    """Dictionaries with nothing but `value` at `dotted`."""
+    tree: dict[str, Any] = {}
+    put(tree, dotted, value)
+    return tree
+
+
 def drop(tree: dict[str, Any], dotted: str) -> Any:
     """Remove `dotted` and return what was there (`MISSING` where nothing was)."""
     parent, _, last = dotted.rpartition(".")

@@ -93,7 +93,7 @@ def _of_mapping(prefix: str, values: Mapping[str, Any]) -> list[str]:
     words: list[str] = []
     for name, value in values.items():
         key = f"{prefix}{name}"
-        if isinstance(value, Mapping) and value:
+        if isinstance(value, Mapping) and value and not key.startswith("stop_conditions."):
             words += _of_mapping(f"{key}.", value)
         else:
             words.append(word(key, value))

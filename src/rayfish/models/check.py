@@ -6,7 +6,7 @@ Torch-free: `rayfish config check` runs it.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import gymnasium as gym
 import numpy as np
@@ -18,8 +18,20 @@ from rayfish.experiment.old.tables import MODEL_RENAMED
 from rayfish.experiment.sections import OFFLINE
 from rayfish.experiment.source import require_class
 from rayfish.models.locate import CLASS_NAME, find_model_file, is_bare
-from rayfish.models.options import ELSEWHERE, GONE, ONLY_FOR, OPTIONS, Option, resolve
+from rayfish.models.options import (
+    ELSEWHERE,
+    FOR_BOX_ACTIONS,
+    FOR_IMAGES,
+    GONE,
+    ONLY_FOR,
+    OPTIONS,
+    Option,
+    resolve,
+)
 from rayfish.models.spaces import MASK_KEY, action_outputs, leaves, split_mask
+
+if TYPE_CHECKING:
+    from rayfish.envs.kinds import EnvInfo
 
 ACTION_KINDS: dict[str, tuple[type[gym.Space], ...]] = {
     **dict.fromkeys(
@@ -61,8 +73,8 @@ def section_problems(section: Any, algo_name: str, paths: Sequence[str] = ()) ->
             Problem("training.model", f"is {section!r}, not a group of keys", "write model: {key: value}")
         ]
     found = [problem for key, value in section.items() if (problem := _key_problem(str(key), value))]
-    if found:
-        return found
+    wrong = {problem.key.removeprefix("training.model.") for problem in found}
+    section = {key: value for key, value in section.items() if str(key) not in wrong}
     model = resolve(section)
     if model["use_lstm"] and algo_name in NO_MEMORY:
         found.append(
@@ -77,6 +89,21 @@ def section_problems(section: Any, algo_name: str, paths: Sequence[str] = ()) ->
     if name and algo_name != "DreamerV3":
         found += _custom_problems(name, paths)
     return found
+
+
+def unread_for_spaces(section: Mapping[str, Any], info: EnvInfo) -> dict[str, str]:
+    """Model keys that are set but have no effect with an environment's spaces, each with the reason."""
+    model = resolve(section)
+    if model["custom_model"]:
+        return {}  # which may read any key
+    unread: dict[str, str] = {}
+    convolve = bool(model["conv_filters"])
+    seen = [leaves(split_mask(space)[0], convolve=convolve) for space in info.observation_spaces.values()]
+    if all(leaf.kind != "image" for found in seen for leaf in found):
+        unread |= dict.fromkeys(FOR_IMAGES, "no observation is an image")
+    if not info.has_box_actions:
+        unread |= dict.fromkeys(FOR_BOX_ACTIONS, "no action is a Box")
+    return {key: why for key, why in unread.items() if model[key] != OPTIONS[key].default}
 
 
 def _custom_problems(name: str, paths: Sequence[str]) -> list[Problem]:

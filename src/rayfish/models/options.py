@@ -189,6 +189,12 @@ NEEDS: dict[str, str] = {
 }
 """Keys without effect until another one is set -> that one."""
 
+FOR_IMAGES = tuple(key for key in OPTIONS if key.startswith("conv_"))
+"""Keys without effect where no observation is an image."""
+
+FOR_BOX_ACTIONS = ("free_log_std", "log_std_clip_param", "fusionnet_hiddens", "fusionnet_activation")
+"""Keys without effect where no action is a Box."""
+
 ELSEWHERE: dict[str, str] = {
     **dict.fromkeys(
         ("hidden_layers", "hidden_sizes", "hidden_size", "hiddens", "layers", "net_arch", "num_hiddens"),

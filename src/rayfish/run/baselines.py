@@ -28,6 +28,7 @@ import gymnasium as gym
 import numpy as np
 
 from rayfish.envs import build as envs
+from rayfish.envs import guard
 from rayfish.envs.kinds import is_multi_agent
 from rayfish.envs.pulse import alive
 from rayfish.envs.resolve import resolve
@@ -127,7 +128,7 @@ class Offer:
         try:
             yield GymVector(made)
         finally:
-            made.close()
+            guard.close(made)
 
     def _require_one_agent(self) -> None:
         """Of several agents there is no vector of Gymnasium's."""
@@ -141,7 +142,7 @@ class Offer:
                     "offer make_vector(num_envs, **env_config) beside its BASELINES",
                 )
         finally:
-            single.close()
+            guard.close(single)
 
 
 def offer_of(experiment: Experiment) -> Offer | None:

@@ -17,6 +17,7 @@ from typing import Any, Protocol
 from rayfish import threads
 from rayfish.algorithm import signatures
 from rayfish.envs import build as envs
+from rayfish.envs import guard
 from rayfish.envs.kinds import alike, in_short, is_multi_agent
 from rayfish.envs.pulse import alive
 from rayfish.errors import ConfigError, RayfishError
@@ -189,7 +190,7 @@ def opened(game: Game) -> Iterator[Any]:
         with threads.limited_to(1):  # one observation at a time gains nothing from more
             yield env
     finally:
-        env.close()
+        guard.close(env)
 
 
 def play(

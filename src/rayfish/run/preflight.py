@@ -142,12 +142,12 @@ def _placed(problem: Problem, experiment: Experiment) -> Problem:
 
 def _space_problems(experiment: Experiment, info: envs.EnvInfo) -> list[Problem]:
     """Spaces the algorithm or the model cannot take, each said once though agents share it."""
-    found: dict[str, Problem] = {}
+    found: dict[tuple[str, str], Problem] = {}
     model = experiment.get("training.model") or {}
     name = str(experiment.get("algo.name"))
     for agent, space in info.observation_spaces.items():
         for problem in models.problems(model, space, info.action_spaces[agent], name, experiment.paths):
-            found.setdefault(problem.what, problem)
+            found.setdefault((problem.key, problem.what), problem)
     return list(found.values()) + (_agent_problems(experiment, info) if info.kind == "multi" else [])
 
 

@@ -17,6 +17,7 @@ import gymnasium as gym
 import numpy as np
 
 from rayfish.envs import build as envs
+from rayfish.envs import guard
 from rayfish.errors import EnvironmentFault, RayfishError
 from rayfish.experiment.words import Override
 from rayfish.files import is_full, why_unwritable
@@ -200,7 +201,7 @@ def _drawn(game: Game, fps: float) -> tuple[_Pictures, list[playing.Played]]:
         pictures = _Pictures(env, game.env_name, fps)
         return pictures, list(playing.play(game, env, pictures))
     finally:
-        env.close()
+        guard.close(env)
 
 
 def _own_fps(world: Any) -> float:

@@ -21,7 +21,7 @@ _PARTS = {**dict.fromkeys(ALGORITHM_KEYS, str | dict), "env": str | dict, "confi
 class OldExperiment:
     """One experiment of an old file, as it stands there.
 
-    :param name: its name in the file
+    :param name: its name in the file; "" for one of the command line that is given none
     :param values: `env`, `run`, `stop`, `config`, ...
     :param lines: dotted key inside the experiment -> its line in the file
     :param file: how the file is shown to people; "command line" where there is none

@@ -79,7 +79,8 @@ def translate(old: OldExperiment, *, closest: bool = False) -> Translation:
     :param closest: take the closest algorithm (or setting) there is where RLlib has dropped one
     """
     found = Translation(old)
-    found.config["runtime"] = {"name": old.name}
+    if old.name:
+        found.config["runtime"] = {"name": old.name}
     searches = list(search.find(old.values))
     first = {space.path: space.choices[0] if space.kind else None for space in searches}
     values = search.settled(old.values, first)
