@@ -335,6 +335,8 @@ def test_last_is_the_last_run_with_a_checkpoint_and_says_so(make, caplog):
         ('{"times": {"created": "yesterday"}}', "times.created is 'yesterday'"),
         ('{"resumes": [{"iteration": 1, "changed": {"a": 5}}]}', "resumes has"),
         ('{"layout": 99}', "has layout 99"),
+        ("[" * 100_000, "is cut short or damaged"),
+        (f'{{"tags": {"[" * 900}{"]" * 900}}}', "is cut short or damaged"),
     ],
 )
 def test_a_damaged_run_is_known_as_damaged(make, content, why):
@@ -348,6 +350,16 @@ def test_a_damaged_run_is_known_as_damaged(make, content, why):
     assert find_run("last") == other.path
     with pytest.raises(RayfishError, match=r"damaged|layout"):
         RunDirectory.open(find_run(run.data["id"]))
+
+
+def test_a_run_json_that_is_a_folder_is_a_damaged_run(make):
+    run = make()
+    (run.path / "run.json").unlink()
+    (run.path / "run.json").mkdir()
+    (found,) = damaged_runs()
+    assert "cannot be read: Is a directory" in found.data["reason"]
+    for word in (run.path, run.data["id"]):
+        assert find_run(word) == find_folder(word) == run.path
 
 
 def test_run_json_tells_which_settings_held_when(make, experiment):

@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any
 
 from rayfish.errors import CheckpointError, RayfishError, RunNotFound
 from rayfish.experiment.tree import leaves
-from rayfish.files import atomic_link, atomic_write, last_write, set_aside, why_unwritable
+from rayfish.files import atomic_link, atomic_write, last_write, parse_json, set_aside, why_unwritable
 from rayfish.metrics import names
 from rayfish.run import lease
 from rayfish.run.named import SweepFolder, age, answering, few, newest_first, sweeps_at, wrong_types
@@ -131,7 +131,7 @@ class RunDirectory:
         """The run that lies at `path`."""
         path = Path(path)
         try:
-            data = json.loads((path / "run.json").read_text(encoding="utf-8"))
+            data = parse_json((path / "run.json").read_text(encoding="utf-8"))
         except FileNotFoundError:
             raise RunNotFound(f"{path} is not a run: it has no run.json", "rayfish runs list") from None
         except ValueError as error:
@@ -350,7 +350,7 @@ def find_folder(text: str | Path, root: str | Path = DEFAULT_ROOT) -> Path:
     refuse(path)
     if path.exists():
         for folder in (path, *path.absolute().parents):
-            if (folder / "run.json").is_file() or (folder / "sweep.json").is_file():
+            if (folder / "run.json").exists() or (folder / "sweep.json").exists():
                 return folder
         inside = newest_first([*_runs_at(path, "*/run.json"), *sweeps_at(path, "*/sweep.json")])
         if inside:
@@ -368,7 +368,7 @@ def find_folder(text: str | Path, root: str | Path = DEFAULT_ROOT) -> Path:
 def find_run(text: str | Path, root: str | Path = DEFAULT_ROOT) -> Path:
     """The run that `text` means, as in `find_folder`; a sweep means its best trial."""
     folder = find_folder(text, root)
-    return folder if (folder / "run.json").is_file() else _best_trial(folder)
+    return folder if (folder / "run.json").exists() else _best_trial(folder)
 
 
 def find_resumable(text: str | Path, root: str | Path = DEFAULT_ROOT) -> Path:
@@ -378,7 +378,7 @@ def find_resumable(text: str | Path, root: str | Path = DEFAULT_ROOT) -> Path:
     """
     runs = list_runs(root) if _is_last(str(text)) else []
     folder = runs[0].path if runs else find_folder(text, root)
-    if (folder / "run.json").is_file():
+    if (folder / "run.json").exists():
         return folder
     raise RunNotFound(
         f"{folder} is a sweep, not a run",
