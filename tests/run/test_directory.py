@@ -380,3 +380,17 @@ def test_run_json_tells_which_settings_held_when(make, experiment):
     (entry,) = run.data["resumes"]
     assert entry["iteration"] == 10
     assert entry["changed"] == {"training.lr": [3e-4, 1e-5], "training.gamma": [gamma, 0.9]}
+
+
+def test_run_json_tells_the_default_and_the_stop_condition_that_held_before_a_resume(workdir):
+    run = RunDirectory.create(Experiment.compose(None, ["algo.name=PPO", "environment.env=CartPole-v1"]))
+    experiment = Experiment.load(run.config_file)
+    assert experiment.get("training.lr") is None
+    longer = experiment.with_overrides(["training.lr=1e-4", "stop_conditions.run/env_steps=9000"])
+    run.continued(longer, 20)
+    assert run.data["resumes"][-1]["changed"] == {
+        "training.lr": [5e-5, 1e-4],
+        "stop_conditions.run/env_steps": [experiment.get("stop_conditions.timesteps_total"), 9000],
+    }
+    run.continued(experiment.with_overrides(["training.lr=null"]), 10)  # RLlib's default, as before
+    assert run.data["resumes"][-1]["changed"] == {}

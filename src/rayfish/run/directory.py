@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rayfish.errors import CheckpointError, RayfishError, RunNotFound
+from rayfish.experiment.old.results import todays_metric
 from rayfish.experiment.tree import leaves
 from rayfish.files import atomic_link, atomic_write, last_write, parse_json, set_aside, why_unwritable
 from rayfish.metrics import names
@@ -266,7 +267,7 @@ class RunDirectory:
         """Notes what a resume changed: the experiment as it is now, and the words that were added.
 
         `resumes` in run.json has, per resume, the iteration after which the new settings hold, and of each
-        changed key the value before and after.
+        changed key the value in force before and after.
         """
         from rayfish.experiment import Experiment as Loaded
 
@@ -275,12 +276,7 @@ class RunDirectory:
         kept = [entry for entry in self.data.get("resumes") or [] if entry["iteration"] <= iteration]
         for entry in reversed((self.data.get("resumes") or [])[len(kept) :]):  # their iterations are dropped
             before |= {key: old for key, (old, _) in entry["changed"].items()}
-        changed = {
-            key: [before.get(key), after.get(key)]
-            for key in {**before, **after}
-            if before.get(key) != after.get(key)
-        }
-        entry = {"iteration": iteration, "time": _now(), "changed": changed}
+        entry = {"iteration": iteration, "time": _now(), "changed": _changes(before, after)}
         self.update(resumes=[*kept, entry])
         self.save_config(experiment)
         if experiment.overrides:
@@ -483,6 +479,30 @@ def _damaged(path: Path, why: str) -> RunNotFound:
     if kept:
         hint = f"its checkpoints are kept: rayfish evaluate {path}/checkpoints/{kept[-1]}"
     return RunNotFound(f"{file} {why}", hint)
+
+
+def _changes(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, list[Any]]:
+    """Of each dotted key that changed, the value before and after; RLlib's default where there is none."""
+    from rayfish.algorithm.signatures import default_of
+
+    def metric(key: str) -> str:
+        section, _, name = key.partition(".")
+        return (todays_metric(name) or name) if section == "stop_conditions" else key
+
+    def in_force(values: Mapping[str, Any], key: str) -> Any:
+        section, _, name = key.partition(".")
+        value = values.get(key)
+        return default_of(section, name, str(after.get("algo.name"))) if value is None else value
+
+    # A stop condition may be spelled in another way now: timesteps_total and run/env_steps are the same.
+    spelled = {metric(key): key for key, value in after.items() if value is not None}
+    before = {
+        key if after.get(key) is not None else spelled.get(metric(key), key): value
+        for key, value in before.items()
+        if value is not None
+    }
+    pairs = {key: [in_force(before, key), in_force(after, key)] for key in {**before, **after}}
+    return {key: pair for key, pair in pairs.items() if pair[0] != pair[1]}
 
 
 @contextmanager
