@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import subprocess
+import sys
 
 import pytest
 
@@ -41,8 +42,6 @@ def test_a_full_disk_behind_stdout_drops_lines_and_keeps_the_file():
 
 
 def test_a_steady_stream_answers_for_the_real_one(capsys):
-    import sys
-
     stream = steady(sys.stdout)
     assert isinstance(stream, SteadyStream)
     assert steady(stream) is stream
@@ -55,7 +54,24 @@ def test_a_missing_stdout_is_one_that_shows_nothing():
     steady(None).write("nothing")
 
 
-@pytest.mark.parametrize("redirected", ["| head -1", ">&- 2>&-"])
+@pytest.mark.parametrize("words", ["--help", "config show cartpole", "doctor"])
+def test_a_command_with_all_three_streams_closed_succeeds(tmp_path, words):
+    assert (
+        subprocess.run(
+            ["bash", "-c", f"{RAYFISH} {words} <&- >&- 2>&-"], cwd=tmp_path, check=False
+        ).returncode
+        == 0
+    )
+
+
+def test_what_a_command_opens_takes_no_closed_standard_stream():
+    code = "from rayfish.streams import open_closed; import os, sys; open_closed(); "
+    code += "sys.exit(os.open('/dev/null', os.O_RDONLY) if os.get_inheritable(0) else 1)"
+    done = subprocess.run(["bash", "-c", f'{sys.executable} -c "{code}" <&- >&- 2>&-'], check=False)
+    assert done.returncode == 3
+
+
+@pytest.mark.parametrize("redirected", ["| head -1", ">&- 2>&-", ">&- 2>&- <&-"])
 def test_a_run_whose_output_is_cut_off_goes_on_to_its_end(tmp_path, redirected):
     line = f"set -o pipefail; {RAYFISH} train cartpole {' '.join(SHORT)} 2>&1 {redirected}"
     done = subprocess.run(["bash", "-c", line], cwd=tmp_path, capture_output=True, text=True, check=False)

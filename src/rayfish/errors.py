@@ -11,6 +11,9 @@ import difflib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+MOST_SHOWN = 20
+"""Problems that a message names one by one."""
+
 
 @dataclass(frozen=True)
 class Problem:
@@ -60,8 +63,10 @@ class ConfigError(RayfishError):
     def __init__(self, problems: Sequence[Problem]) -> None:
         self.problems = list(problems)
         count = len(self.problems)
-        head = "1 problem in the experiment:" if count == 1 else f"{count} problems in the experiment:"
-        super().__init__("\n".join([head, *(_indent(str(problem)) for problem in self.problems)]))
+        head = "1 problem in the experiment:" if count == 1 else f"{count:,} problems in the experiment:"
+        shown = [_indent(str(problem)) for problem in self.problems[:MOST_SHOWN]]
+        more = [f"  and {count - MOST_SHOWN:,} more"] if count > MOST_SHOWN else []
+        super().__init__("\n".join([head, *shown, *more]))
 
 
 class CodeError(RayfishError):

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import ctypes
 import errno
+import json
 import os
 import shutil
 import threading
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 from rayfish.metrics.text import size
 
 _CURRENT_FOLDER, _EXCHANGE = -100, 2  # AT_FDCWD and RENAME_EXCHANGE of Linux
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 _LITTLE = 2**20
+_DEEPEST_JSON = 200
 _SPARE, _SPARE_BYTES = ".spare", 16 * 1024
 
 
@@ -30,6 +33,22 @@ def atomic_write(path: str | Path, text: str) -> None:
             beside.unlink(missing_ok=True)
         raise
     sync_folder(path.parent)
+
+
+def parse_json(text: str | bytes) -> Any:
+    """`json.loads` that raises a ValueError also where values are nested too deep to work with."""
+    too_deep = ValueError(f"values are nested more than {_DEEPEST_JSON} deep")
+    try:
+        value = json.loads(text)
+    except RecursionError:
+        raise too_deep from None
+    level = [value]
+    for _ in range(_DEEPEST_JSON):
+        nested = [one for one in level if isinstance(one, dict | list)]
+        if not nested:
+            return value
+        level = [inner for one in nested for inner in (one.values() if isinstance(one, dict) else one)]
+    raise too_deep
 
 
 def set_aside(folder: Path) -> None:

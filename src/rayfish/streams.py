@@ -6,6 +6,7 @@ import errno
 import io
 import logging
 import os
+import sys
 import threading
 from contextlib import suppress
 from typing import Any, TextIO
@@ -77,6 +78,18 @@ class SteadyStream(io.TextIOBase):
         )
         # From another thread: this one may hold the lock of a display.
         threading.Thread(target=_logger.warning, args=(line,), daemon=True).start()
+
+
+def open_closed() -> None:
+    """Open /dev/null on each closed standard stream, or the next file opened would get its descriptor."""
+    for number, name, mode in ((0, "stdin", "r"), (1, "stdout", "w"), (2, "stderr", "w")):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # gets the lowest free number, which is this one
+            os.set_inheritable(number, True)
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(number, mode, encoding="utf-8", closefd=False))  # noqa: SIM115
 
 
 def steady(stream: TextIO | None) -> TextIO:

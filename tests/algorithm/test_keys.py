@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from rayfish import Experiment
-from rayfish.algorithm import signatures
+from rayfish.algorithm import keys, signatures
 from rayfish.algorithm.keys import without_unread
+from rayfish.errors import ConfigError
 
 
 def problems(*words, name="cartpole"):
@@ -301,3 +302,16 @@ def test_a_saved_experiment_loses_keys_that_are_refused_today(tmp_path):
     ]
     assert without_unread(kept) is kept
     assert extended(saved, ["stop_conditions.training_iteration=3"]).notes[:2] == kept.notes
+
+
+@pytest.mark.parametrize("section", ["training", "evaluation.evaluation_config", ""])
+def test_thousands_of_unknown_keys_get_twenty_suggestions_and_twenty_lines(section, monkeypatch):
+    compared = []
+    monkeypatch.setattr(keys, "did_you_mean", lambda *a, **options: compared.append(a) or [])
+    unknown = {f"{section}.key_{i}".lstrip("."): i for i in range(1000)}
+    found = keys.all_problems(Experiment.compose("cartpole").with_values(unknown, "test"))
+    assert len(found) == 1000
+    assert len(compared) < 20 * 30
+    lines = str(ConfigError(found)).splitlines()
+    assert (lines[0], lines[-1]) == ("1,000 problems in the experiment:", "  and 980 more")
+    assert len(lines) == 2 + 20 * 3

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
+import signal
 import subprocess
 import sys
 
@@ -172,12 +172,41 @@ def test_evaluate_accepts_the_old_habit_and_names_a_wrong_algorithm(tmp_path):
     assert "was trained with PPO, not DQN" in wrong.stderr
 
 
-def test_a_reader_that_stops_early_is_no_error(tmp_path):
-    done = subprocess.run(
-        f"{RAYFISH} config show cartpole | head -n 1",
-        shell=True, cwd=tmp_path, capture_output=True, text=True, check=True, env={**os.environ},
-    )  # fmt: skip
-    assert "Traceback" not in done.stderr
+@pytest.mark.parametrize(
+    "words", ["config show cartpole", "config show cartpole --yaml", "env list", "--help"]
+)
+def test_a_reader_that_stops_early_is_no_error(tmp_path, words):
+    line = f"set -o pipefail; {RAYFISH} {words} | true"
+    done = subprocess.run(["bash", "-c", line], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.parametrize("words", ["config show cartpole", "config show cartpole --yaml", "--help"])
+def test_a_full_disk_behind_stdout_is_named_as_such(tmp_path, words):
+    line = f"{RAYFISH} {words} > /dev/full"
+    done = subprocess.run(["bash", "-c", line], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert done.stderr == (
+        "error: standard output cannot be written: No space left on device\n"
+        "  next step: free space on the disk that it is redirected to\n"
+    )
+
+
+@pytest.mark.parametrize(
+    "words", ["train PPO seg.py:Env", "env check seg.py:Env", "config check PPO seg.py:Env"]
+)
+def test_a_crash_in_native_code_names_its_line(tmp_path, words):
+    (tmp_path / "seg.py").write_text(
+        "import ctypes\nimport gymnasium as gym\n\n\n"
+        "class Env(gym.Env):\n"
+        "    observation_space = gym.spaces.Box(0, 1, (2,))\n"
+        "    action_space = gym.spaces.Discrete(2)\n\n"
+        "    def reset(self, *, seed=None, options=None):\n"
+        "        return ctypes.string_at(0), {}\n"
+    )
+    done = rayfish(*words.split(), cwd=tmp_path, ok=False)
+    assert done.returncode == -signal.SIGSEGV
+    assert 'seg.py", line 10 in reset' in done.stderr
 
 
 @pytest.mark.slow

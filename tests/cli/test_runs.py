@@ -222,6 +222,27 @@ def test_a_damaged_run_is_listed_and_shown_as_damaged(run):
         invoke("show", run.data["id"])
 
 
+def test_a_run_json_that_is_a_folder_is_shown_and_removed_as_damaged(run):
+    (run.path / "run.json").unlink()
+    (run.path / "run.json").mkdir()
+    with pytest.raises(RunNotFound, match="cannot be read: Is a directory"):
+        invoke("show", run.data["id"])
+    invoke("rm", "--yes", run.data["id"])
+    assert not run.path.exists()
+
+
+@pytest.mark.parametrize("content", ["algo: \x01\n", "a: [", None])
+def test_a_run_is_shown_without_a_config_that_cannot_be_read(run, content):
+    if content is None:
+        run.config_file.unlink()
+    else:
+        run.config_file.write_text(content)
+    output = invoke("show", "last").output
+    (row,) = [line for line in output.splitlines() if line.startswith("config")]
+    assert "config.yaml" in row
+    assert "rayfish evaluate" in output
+
+
 def test_rm_asks_first(run, sweep, monkeypatch, capsys):
     with pytest.raises(RayfishError, match="there is no terminal") as caught:
         invoke("rm", "cartpole")
@@ -283,7 +304,14 @@ def test_escape_sequences_of_a_foreign_run_do_not_reach_the_terminal(run, sweep)
 
 @pytest.mark.parametrize(
     "content",
-    ['{"id": ', "[]", '{"search": 5}', '{"space": {"a": {"type": "x"}}}', '{"times": 5, "space": 5}'],
+    [
+        '{"id": ',
+        "[]",
+        '{"search": 5}',
+        '{"space": {"a": {"type": "x"}}}',
+        '{"times": 5, "space": 5}',
+        "[" * 100_000,
+    ],
 )
 def test_a_damaged_sweep_is_listed_as_damaged(run, sweep, content):
     (sweep.path / "sweep.json").write_text(content)

@@ -57,6 +57,11 @@ def test_words_that_name_one_thing_twice_or_nothing_are_refused(words, text):
     assert text in str(error.value)
 
 
+def test_a_word_longer_than_a_file_name_is_one_problem():
+    with pytest.raises(ConfigError, match="cannot be looked up: File name too long"):
+        split_words(["k" * 300])
+
+
 def test_a_class_in_a_file_here_is_what_was_meant(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "maze.py").write_text("class Maze: ...\n")

@@ -82,6 +82,22 @@ def test_unreadable_words_are_explained_without_grammar_talk():
     assert "has no readable key" in text
 
 
+@pytest.mark.parametrize("depth", [41, 100, 300, 3000])
+def test_a_dotted_key_goes_no_deeper_than_a_file(depth):
+    key = f"environment.env_config.{'.'.join(['k'] * (depth - 2))}"
+    for word in (f"{key}.k=1", f"{key}={{k: 1}}", f"~{key}.k"):
+        with pytest.raises(ConfigError) as caught:
+            Experiment.compose("cartpole", [word])
+        (problem,) = caught.value.problems
+        assert problem.what == "values are nested more than 40 deep"
+        assert len(problem.key) < 100
+
+
+def test_a_key_may_be_longer_than_a_file_name():
+    key = f"environment.env_config.{'k' * 300}"
+    assert Experiment.compose("cartpole", [f"{key}=1"]).get(key) == 1
+
+
 def test_distribution_is_sent_to_tune():
     with pytest.raises(ConfigError, match="rayfish tune"):
         Experiment.compose("cartpole", ["training.lr=loguniform(1e-5,1e-2)"])

@@ -124,6 +124,15 @@ def test_a_stopped_run_says_how_to_go_on_and_one_without_checkpoint_suggests_not
     assert f"rayfish train --resume {tmp_path}" in out.getvalue()
 
 
+def test_a_run_that_another_process_trains_is_not_to_be_resumed(plain, tmp_path):
+    console, out = plain
+    (tmp_path / "run.json").touch()
+    (tmp_path / "checkpoints" / "last").mkdir(parents=True)
+    console.update(line(1))
+    console.finish("taken over", "see below")
+    assert "rayfish runs show" in out.getvalue() and "--resume" not in out.getvalue()
+
+
 def test_of_a_folder_that_is_being_removed_nothing_is_suggested(plain, tmp_path):
     console, out = plain
     (tmp_path / "checkpoints" / "last").mkdir(parents=True)

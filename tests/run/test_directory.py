@@ -335,6 +335,8 @@ def test_last_is_the_last_run_with_a_checkpoint_and_says_so(make, caplog):
         ('{"times": {"created": "yesterday"}}', "times.created is 'yesterday'"),
         ('{"resumes": [{"iteration": 1, "changed": {"a": 5}}]}', "resumes has"),
         ('{"layout": 99}', "has layout 99"),
+        ("[" * 100_000, "is cut short or damaged"),
+        (f'{{"tags": {"[" * 900}{"]" * 900}}}', "is cut short or damaged"),
     ],
 )
 def test_a_damaged_run_is_known_as_damaged(make, content, why):
@@ -348,6 +350,16 @@ def test_a_damaged_run_is_known_as_damaged(make, content, why):
     assert find_run("last") == other.path
     with pytest.raises(RayfishError, match=r"damaged|layout"):
         RunDirectory.open(find_run(run.data["id"]))
+
+
+def test_a_run_json_that_is_a_folder_is_a_damaged_run(make):
+    run = make()
+    (run.path / "run.json").unlink()
+    (run.path / "run.json").mkdir()
+    (found,) = damaged_runs()
+    assert "cannot be read: Is a directory" in found.data["reason"]
+    for word in (run.path, run.data["id"]):
+        assert find_run(word) == find_folder(word) == run.path
 
 
 def test_run_json_tells_which_settings_held_when(make, experiment):
@@ -368,3 +380,17 @@ def test_run_json_tells_which_settings_held_when(make, experiment):
     (entry,) = run.data["resumes"]
     assert entry["iteration"] == 10
     assert entry["changed"] == {"training.lr": [3e-4, 1e-5], "training.gamma": [gamma, 0.9]}
+
+
+def test_run_json_tells_the_default_and_the_stop_condition_that_held_before_a_resume(workdir):
+    run = RunDirectory.create(Experiment.compose(None, ["algo.name=PPO", "environment.env=CartPole-v1"]))
+    experiment = Experiment.load(run.config_file)
+    assert experiment.get("training.lr") is None
+    longer = experiment.with_overrides(["training.lr=1e-4", "stop_conditions.run/env_steps=9000"])
+    run.continued(longer, 20)
+    assert run.data["resumes"][-1]["changed"] == {
+        "training.lr": [5e-5, 1e-4],
+        "stop_conditions.run/env_steps": [experiment.get("stop_conditions.timesteps_total"), 9000],
+    }
+    run.continued(experiment.with_overrides(["training.lr=null"]), 10)  # RLlib's default, as before
+    assert run.data["resumes"][-1]["changed"] == {}

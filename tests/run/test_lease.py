@@ -131,9 +131,14 @@ def test_a_lock_file_that_was_removed_and_made_again_belongs_to_another_process(
     run = RunDirectory.create(Experiment.compose("cartpole"))
     (run.path / lease.LOCK).unlink()
     run.require_held()
-    (run.path / lease.LOCK).write_bytes(run._lease._mark)
-    with pytest.raises(lease.Taken):
-        run.require_held()
+    for mark, owner in (
+        (b"process 7 on container-1, f00d\n", "process 7 on container-1"),
+        (run._lease._mark, "another process"),
+        (b"", "another process"),
+    ):
+        (run.path / lease.LOCK).write_bytes(mark)
+        with pytest.raises(lease.Taken, match=f"taken over by {owner}: "):
+            run.require_held()
 
 
 def test_a_sweep_is_lost_when_its_process_is_gone_and_held_while_it_is_there(workdir):

@@ -83,10 +83,11 @@ def test_resuming_a_finished_run_says_at_once_how_to_extend_it(capsys):
     run = train("stop_conditions.training_iteration=2")
     before = (run / "run.json").read_bytes()
     capsys.readouterr()
-    assert rayfish.train(None, "training.lr=1e-5", resume=run, plain=True) == run
+    words = ("training.lr=1e-5", "stop_conditions.training_iteration=1")
+    assert rayfish.train(None, *words, resume=run, plain=True) == run
     assert capsys.readouterr().out == (
-        f"{run} is finished: run/iteration 2 >= 2\n"
-        f"  to extend it: rayfish train --resume {run} stop_conditions.training_iteration=4\n"
+        f"{run} is finished: run/iteration 2 >= 1\n"
+        f"  to extend it: rayfish train --resume {run} {words[0]} stop_conditions.training_iteration=4\n"
     )
     assert (run / "run.json").read_bytes() == before
     assert len(metrics_of(run)) == 2

@@ -23,7 +23,7 @@ from rayfish.algorithm.dead import (
     is_dead,
 )
 from rayfish.algorithm.signatures import Entry, default_of, entries, table
-from rayfish.errors import Problem, did_you_mean
+from rayfish.errors import MOST_SHOWN, Problem, did_you_mean
 from rayfish.experiment import tree
 from rayfish.experiment.files import SHIPPED
 from rayfish.experiment.legacy import GONE_KEYS, OLD_KEYS, SECTION_ALIASES, is_old
@@ -60,6 +60,7 @@ CHOICES: dict[str, tuple[str, ...]] = {
 
 
 # Ray hands out parts of a processor, which RLlib's signatures deny.
+_NO_SUGGESTION = "see `rayfish config keys`; values of your own go under simulation"
 _FRACTIONS = ("rollouts.num_cpus_per_env_runner", "resources.num_cpus_for_main_process")
 
 ELSEWHERE: dict[str, str] = {
@@ -208,12 +209,13 @@ def key_problems(experiment: Experiment) -> list[Problem]:
     """What is wrong with single keys and their values, whatever the other keys say."""
     found = list(_algorithm(experiment))
     algo = experiment.get("algo.name") if not found else None
+    left = iter(range(MOST_SHOWN))  # suggestions: each compares a word with all keys there are
     for name, values in experiment.config.items():
         if name.startswith("_"):
             continue
-        found.extend(_section(experiment, name, values, algo))
+        found.extend(_section(experiment, name, values, algo, left))
     found.extend(_stop_conditions(experiment))
-    found.extend(_evaluation_config(experiment, algo))
+    found.extend(_evaluation_config(experiment, algo, left))
     found.extend(_missing(experiment))
     return found
 
@@ -234,13 +236,19 @@ def _algorithm(experiment: Experiment) -> Iterator[Problem]:
     yield Problem("algo.name", f"there is no algorithm {name!r}", hint, where)
 
 
-def _section(experiment: Experiment, name: str, values: Any, algo: str | None) -> Iterator[Problem]:
-    """Unknown, dead and ill-typed keys of one section."""
+def _section(
+    experiment: Experiment, name: str, values: Any, algo: str | None, left: Iterator[int]
+) -> Iterator[Problem]:
+    """Unknown, dead and ill-typed keys of one section.
+
+    :param left: the unknown words that still get a suggestion
+    """
     section = SECTIONS.get(name)
     where = _written(experiment, name)
     if section is None:
         known = [*SECTIONS, *SECTION_ALIASES]
-        yield Problem(name, "there is no such section", _suggest(name, known, _home_of(name)), where)
+        hint = _NO_SUGGESTION if next(left, None) is None else _suggest(name, known, _home_of(name))
+        yield Problem(name, "there is no such section", hint, where)
         return
     if not isinstance(values, dict):
         what = f"is {values!r}, where keys and values belong"
@@ -259,6 +267,8 @@ def _section(experiment: Experiment, name: str, values: Any, algo: str | None) -
             yield from _value(experiment, dotted, value, own.type, own.choices)
         elif key in rllib:
             yield from _rllib_value(experiment, dotted, rllib[key], algo)
+        elif not section.is_open and next(left, None) is None:
+            yield Problem(dotted, "there is no such key", _NO_SUGGESTION, _written(experiment, dotted))
         elif not section.is_open:
             yield _unknown(experiment, name, str(key), algo)
 
@@ -407,7 +417,7 @@ def _suggest(word: str, known: Iterable[str], home: str, prefix: str = "") -> st
     ]
     if elsewhere:
         return f"did you mean {' or '.join(elsewhere[:3])}?"
-    return "see `rayfish config keys`; values of your own go under simulation"
+    return _NO_SUGGESTION
 
 
 def _stop_conditions(experiment: Experiment) -> Iterator[Problem]:
@@ -422,7 +432,7 @@ def _is_comparison(limit: Any) -> bool:
     return isinstance(limit, dict) or (isinstance(limit, str) and any(sign in limit for sign in "<>="))
 
 
-def _evaluation_config(experiment: Experiment, algo: str | None) -> Iterator[Problem]:
+def _evaluation_config(experiment: Experiment, algo: str | None, left: Iterator[int]) -> Iterator[Problem]:
     """RLlib sets any key of evaluation_config in silence; only settings it has make sense."""
     inner = experiment.get("evaluation.evaluation_config")
     if not isinstance(inner, dict):
@@ -439,7 +449,9 @@ def _evaluation_config(experiment: Experiment, algo: str | None) -> Iterator[Pro
         if key in ("env", "horizon"):
             continue
         if key not in known:
-            hint = GONE_KEYS.get(key) or _suggest(key, known, "")
+            hint = GONE_KEYS.get(key, _NO_SUGGESTION)
+            if key not in GONE_KEYS and next(left, None) is not None:
+                hint = _suggest(key, known, "")
             yield Problem(dotted, "there is no such key", hint, where)
         elif key in NOT_IN_EVALUATION:
             yield Problem(

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import hashlib
 import itertools
-import json
 import zipfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -19,6 +18,7 @@ import gymnasium as gym
 import numpy as np
 
 from rayfish.errors import RayfishError
+from rayfish.files import parse_json
 
 _KINDS = (".json", ".jsonl", ".zip")
 _FOLDER = "old-data"
@@ -129,7 +129,7 @@ def _fragments(batch: dict[str, np.ndarray]) -> Iterator[tuple[Any, dict[str, np
 def _batches(file: Path) -> Iterator[dict[str, np.ndarray]]:
     for number, line in _lines(file):
         try:
-            record = json.loads(line)
+            record = parse_json(line)
             policies = record.get("policy_batches") or {"": record}
             if len(policies) > 1:
                 raise ValueError(f"it holds {len(policies)} policies, and only one can be learnt from")

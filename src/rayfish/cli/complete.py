@@ -6,11 +6,11 @@ then read from the variables that the shell hands over.
 
 from __future__ import annotations
 
-import json
 import os
 from pathlib import Path
 from typing import Any
 
+from rayfish.files import parse_json
 from rayfish.printable import printable
 
 Suggestion = tuple[str, str]
@@ -77,7 +77,7 @@ def _named(incomplete: str, kinds: tuple[str, ...]) -> list[Suggestion]:
 def _about(file: Path) -> str:
     """A run or a sweep in a few words."""
     try:
-        data = json.loads(file.read_bytes())
+        data = parse_json(file.read_bytes())
         what = data.get("title") or f"{data['algo']} on {data['env']}"
         return printable(f"{what}, {data['status']}")[:_HELP]
     except (OSError, ValueError, LookupError, TypeError, AttributeError):

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from rayfish.cli.complete import complete_sections, complete_words
-from rayfish.errors import ConfigError, RayfishError, did_you_mean
+from rayfish.errors import MOST_SHOWN, ConfigError, RayfishError, did_you_mean
 
 if TYPE_CHECKING:
     from rayfish.errors import Problem
@@ -288,7 +288,7 @@ def _print_section(console: Console, experiment: Experiment, name: str, values: 
 
     narrow = console.is_terminal and console.width < _WIDE
     key_width, value_width = (34, 14) if narrow else (38, 20)
-    console.print(Text(name, style="bold"))
+    lines = [Text(name, style="bold")]
     for key, value in tree.leaves(values) if isinstance(values, dict) else [("", values)]:
         origin = experiment.origin(f"{name}.{key}")
         preset = "/experiment/" in origin
@@ -300,7 +300,8 @@ def _print_section(console: Console, experiment: Experiment, name: str, values: 
             origin = origin.removeprefix("rayfish/")
             room = max(12, console.width - line.cell_len)
             origin = origin if len(origin) <= room else f"…{origin[-(room - 1) :]}"
-        console.print(line.append(origin, style="dim"), soft_wrap=True)
+        lines.append(line.append(origin, style="dim"))
+    console.print(Text("\n").join(lines), soft_wrap=True)  # at once: a print takes as long as fifty lines
 
 
 def _text(value: Any) -> str:
@@ -322,13 +323,15 @@ def _print_problems(console: Console, problems: list[Problem]) -> None:
     from rich.markup import escape
 
     count = len(problems)
-    console.print(f"[bold red]{count} problem{'s' if count > 1 else ''}[/]")
-    for problem in problems:
+    console.print(f"[bold red]{count:,} problem{'s' if count > 1 else ''}[/]")
+    for problem in problems[:MOST_SHOWN]:
         console.print(f"\n[red]✗[/] [bold]{escape(problem.key)}[/]: {escape(problem.what)}", soft_wrap=True)
         if problem.where:
             console.print(f"  [dim]written in: {escape(problem.where)}[/]", soft_wrap=True)
         if problem.hint:
             console.print(f"  [cyan]next step: {escape(problem.hint)}[/]", soft_wrap=True)
+    if count > MOST_SHOWN:
+        console.print(f"\nand {count - MOST_SHOWN:,} more")
 
 
 def _print_fine(console: Console, experiment: Experiment, info: Any) -> None:

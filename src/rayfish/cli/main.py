@@ -7,6 +7,7 @@ before that would be imported twice.
 from __future__ import annotations
 
 import atexit
+import faulthandler
 import os
 import signal
 import sys
@@ -36,15 +37,13 @@ def main(arguments: list[str] | None = None) -> None:
     words = _with_verb(words)
     if words[:1] in (["train"], ["tune"]):
         _settle_hashes()
+    from rayfish.streams import open_closed, steady
+
+    open_closed()
+    if not faulthandler.is_enabled():  # a crash in native code prints its line of Python
+        faulthandler.enable(2, all_threads=False)
     if words and words[0] in _WORKING:
-        from rayfish.streams import steady
-
         sys.stdout, sys.stderr = steady(sys.stdout), steady(sys.stderr)
-    if words in ([], ["--help"], ["-h"]) and "_RAYFISH_COMPLETE" not in os.environ:
-        from rayfish.cli.app import overview
-
-        print(overview(colour=sys.stdout.isatty() and "NO_COLOR" not in os.environ))
-        return
     try:
         code = _run(words)
     except KeyboardInterrupt:
@@ -61,23 +60,15 @@ def main(arguments: list[str] | None = None) -> None:
 
 
 def _run(words: list[str]) -> int:
-    """The exit code of a command line that has a verb; what it raises is told as a message."""
+    """The exit code of a command line; what it raises is reported as a message."""
     import typer
 
-    from rayfish.cli import old_train
-    from rayfish.cli.app import app
-    from rayfish.cli.evaluate import with_baselines
     from rayfish.cli.usage import ClickException, as_error
 
     try:
-        old = None
-        if words[:1] == ["train"]:
-            rest, old = old_train.take(words[1:])
-            words = ["train", *rest]
-        elif words[:1] == ["evaluate"]:
-            words = with_baselines(words)
-        with printable_output():  # what the user's code prints
-            return int(app(args=words, prog_name="rayfish", standalone_mode=False, obj=old) or 0)
+        code = _call(words)
+        sys.stdout.flush()
+        return code
     except RayfishError as error:
         if os.environ.get("RAYFISH_DEBUG"):
             raise
@@ -91,14 +82,41 @@ def _run(words: list[str]) -> int:
         return int(error.exit_code)
     except typer.Abort:
         return 1
-    except BrokenPipeError:  # `rayfish config show | head`
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except (BrokenPipeError, SystemExit) as error:  # `rayfish config show | head`
+        if isinstance(error, SystemExit) and not isinstance(error.__context__, BrokenPipeError):
+            raise
+        _drop_stdout()
         return 0
     except Exception as error:
         if os.environ.get("RAYFISH_DEBUG"):
             raise
         show(_unforeseen(error))
         return 1
+
+
+def _call(words: list[str]) -> int:
+    """Run the verb; its exit code."""
+    from rayfish.cli import app
+
+    if words in ([], ["--help"], ["-h"]) and "_RAYFISH_COMPLETE" not in os.environ:
+        print(app.overview(colour=sys.stdout.isatty() and "NO_COLOR" not in os.environ))
+        return 0
+    from rayfish.cli import old_train
+    from rayfish.cli.evaluate import with_baselines
+
+    old = None
+    if words[:1] == ["train"]:
+        rest, old = old_train.take(words[1:])
+        words = ["train", *rest]
+    elif words[:1] == ["evaluate"]:
+        words = with_baselines(words)
+    with printable_output():  # what the user's code prints
+        return int(app.app(args=words, prog_name="rayfish", standalone_mode=False, obj=old) or 0)
+
+
+def _drop_stdout() -> None:
+    """Nothing that is still buffered for stdout fails again at the exit."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _leave(code: int) -> NoReturn:
@@ -148,6 +166,10 @@ def _unforeseen(error: Exception) -> RayfishError:
     from rayfish.files import is_full, why_unwritable
 
     if isinstance(error, OSError) and is_full(error):
+        if _stdout_is_full():
+            _drop_stdout()
+            hint = "free space on the disk that it is redirected to"
+            return RayfishError(f"standard output cannot be written: {error.strerror}", hint)
         reason, remedy = why_unwritable(error, Path.cwd())
         return RayfishError(f"the disk is full: {reason}", remedy)
     with tempfile.NamedTemporaryFile("w", prefix="rayfish-error-", suffix=".txt", delete=False) as file:
@@ -158,6 +180,15 @@ def _unforeseen(error: Exception) -> RayfishError:
         f"{text} ({last.filename}:{last.lineno}); the whole traceback is in {file.name}",
         "this should have had a message of its own: please report it with that file",
     )
+
+
+def _stdout_is_full() -> bool:
+    """Whether stdout takes nothing more; tried, because the error does not say which file it is about."""
+    try:
+        print(flush=True)
+    except OSError:
+        return True
+    return False
 
 
 def show(error: RayfishError) -> None:

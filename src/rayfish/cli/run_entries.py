@@ -251,7 +251,7 @@ def _removable(word: str, folder: Path) -> Path:
 def _described(folder: Path) -> str:
     """A folder in one line: what, status, size, age."""
     size = sum(file.lstat().st_size for file in folder.rglob("*") if not file.is_dir())
-    kind = "run.json" if (folder / "run.json").is_file() else "sweep.json"
+    kind = "run.json" if (folder / "run.json").exists() else "sweep.json"
     age = text.age(datetime.now().timestamp() - (folder / kind).stat().st_mtime)
     return f"{folder}  ({kind.removesuffix('.json')}, {text.size(size)}, last written {age} ago)"
 

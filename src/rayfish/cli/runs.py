@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from rayfish.cli.complete import complete_runs
+from rayfish.errors import ConfigError
 
 if TYPE_CHECKING:
     from rich.text import Text
@@ -118,7 +119,7 @@ def show(
 
     console = Console(highlight=False, markup=False)  # a run's name may look like markup
     folder = find_folder(run, root)
-    if not (folder / "run.json").is_file():
+    if not (folder / "run.json").exists():
         from rayfish.cli.run_entries import show_sweep
 
         show_sweep(console, folder)
@@ -255,7 +256,6 @@ def _config(run: RunDirectory) -> Any:
     from rayfish.experiment import Experiment
     from rayfish.metrics import text
 
-    experiment = Experiment.load(run.config_file, resolve=False)
     table = _table()
     if run.data.get("tags"):
         table.add_row("tags", "  ".join(map(str, run.data["tags"])))
@@ -265,6 +265,11 @@ def _config(run: RunDirectory) -> Any:
         changes = [f"{key}: {old} → {new}" for key, (old, new) in resume["changed"].items()]
         if changes:
             table.add_row(f"after iteration {text.count(resume['iteration'])}", Text("\n".join(changes)))
+    try:
+        experiment = Experiment.load(run.config_file, resolve=False)
+    except ConfigError as error:
+        table.add_row("config", Text(f"{error.problems[0].key}: {error.problems[0].what}", style="red"))
+        return table
     for key in _HIGHLIGHTS:
         value = experiment.get(key)
         if value is not None:

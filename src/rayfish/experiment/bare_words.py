@@ -29,6 +29,7 @@ _COMPARED = re.compile(r"\+{0,2}stop(_conditions)?\.[^\s<>]+\s*[<>]")
 _EXPERIMENT, _ALGORITHM, _ENVIRONMENT = "experiment", "algo.name", "environment.env"
 _MANY = {_EXPERIMENT: "experiments", _ALGORITHM: "algorithms", _ENVIRONMENT: "environments"}
 _SHOWN = 3
+_LONGEST_SHOWN = 80
 
 
 def is_bare(word: str) -> bool:
@@ -45,7 +46,11 @@ def settings_of(words: Sequence[str], user: Path | None = None) -> tuple[str | N
     folders = ConfigFolders([user] if user else [])
     found: dict[str, str] = {}
     for word in words:
-        kind, name = _meaning(word.strip(), folders, user)
+        try:
+            kind, name = _meaning(word.strip(), folders, user)
+        except OSError as error:
+            what = f"{word[:_LONGEST_SHOWN]}… cannot be looked up: {error.strerror}"
+            raise ConfigError([Problem(_EXPERIMENT, what, "name a preset, or a file by its path")]) from None
         if kind in found:
             raise RayfishError(
                 f"two {_MANY[kind]} were named: {found[kind]} and {name}",

@@ -11,6 +11,7 @@ import functools
 import re
 import tempfile
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -64,7 +65,9 @@ class ConfigFolders:
 
     def is_group(self, name: str) -> bool:
         """Whether `name` ("training/model") is a folder of choices."""
-        return any((folder / name).is_dir() for folder in self.folders)
+        with suppress(OSError):  # too long for a file's name
+            return any((folder / name).is_dir() for folder in self.folders)
+        return False
 
     def options(self, group: str) -> list[str]:
         """The choices of a group, or the main configs for the group ""."""

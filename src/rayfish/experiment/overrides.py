@@ -30,6 +30,8 @@ _MAIN_KEYS = {"algo": "algo.name", "environment": "environment.env"}
 
 _DISTRIBUTIONS = ("uniform", "loguniform", "quniform", "qloguniform", "randint", "lograndint", "randn")
 
+_LONGEST_SHOWN = 80
+
 _UNUSUAL_KEY = re.compile(
     r"(?P<sign>\+{0,2})(?P<key>[\w-]+\.[^=@\s]*[/*?\[\]][^=@\s]*)=(?P<value>.*)", re.DOTALL
 )
@@ -55,8 +57,9 @@ def parse(overrides: Sequence[str]) -> list[Any]:
     parser, parsed, problems = OverridesParser.create(), [], []
     for word in overrides:
         if _depth(word) > DEEPEST:
-            what = f"values are nested more than {DEEPEST} deep"
-            problems.append(Problem(word.partition("=")[0], what, "write it flatter", COMMAND_LINE))
+            key, what = word.partition("=")[0], f"values are nested more than {DEEPEST} deep"
+            key = key if len(key) <= _LONGEST_SHOWN else f"{key[:_LONGEST_SHOWN]}…"
+            problems.append(Problem(key, what, "write it flatter", COMMAND_LINE))
             continue
         if {"'", '"'} & set(word.partition("=")[0]):
             problems.append(_quoted_key(word))
@@ -231,8 +234,8 @@ def _quoted_key(word: str) -> Problem:
 
 
 def _depth(word: str) -> int:
-    """How deep the brackets of a word go."""
-    depth = deepest = 0
+    """How deep a word sets a value: the dots of its key, and its brackets."""
+    depth = deepest = word.partition("=")[0].count(".")
     for sign in word:
         depth += (sign in "[{(") - (sign in "]})")
         deepest = max(deepest, depth)

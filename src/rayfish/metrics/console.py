@@ -84,7 +84,7 @@ class Console:
         self._view.saved = checkpoint
 
     def finish(self, status: str, reason: str) -> None:
-        """Show the end of the run (`done`, `stopped` or `failed`) and what can be done now."""
+        """Show the end of the run (`done`, `stopped`, `failed` or `taken over`) and what can be done now."""
         self._view.ended, self._view.reason = status, reason
 
     def close(self) -> None:
@@ -100,7 +100,7 @@ class Console:
         ]
         if (folder / "checkpoints" / "last").exists():
             steps.insert(0, (f"rayfish evaluate {folder}", "score the best checkpoint"))
-            if self._view.ended != "done":
+            if self._view.ended not in ("done", "taken over"):
                 steps.insert(0, (f"rayfish train --resume {folder}", "go on from the last checkpoint"))
         for words, what in steps:
             print_step(self._out, words, what)

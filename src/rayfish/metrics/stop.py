@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from rayfish.errors import Problem, did_you_mean
+from rayfish.errors import MOST_SHOWN, Problem, did_you_mean
 from rayfish.experiment.old.results import STOP_KEYS, todays_metric, why_gone
 from rayfish.metrics import names
 
@@ -92,7 +92,9 @@ class StopConditions:
         self.problems: list[Problem] = []
         for key, limit in (conditions or {}).items():
             name = todays_metric(key) or key
-            problem = _problem(key, name, limit)
+            # A suggestion compares the key with all names, so that only problems that are shown get one.
+            known = [*STOP_KEYS, *names.fixed()] if len(self.problems) < MOST_SHOWN else []
+            problem = _problem(key, name, limit, known)
             if problem is not None:
                 self.problems.append(problem)
                 continue
@@ -134,13 +136,13 @@ class StopConditions:
         return min(guesses, default=None, key=lambda guess: guess[:2])
 
 
-def _problem(key: str, name: str, limit: Any) -> Problem | None:
+def _problem(key: str, name: str, limit: Any, known: Sequence[str]) -> Problem | None:
     where = f"stop_conditions.{key}"
     if not names.is_known(name):
         gone = why_gone(key)
         if gone is not None:
             return Problem(where, f"no result is called {key!r} any more", gone)
-        close = did_you_mean(key, [*STOP_KEYS, *names.fixed()])
+        close = did_you_mean(key, known)
         return Problem(
             where,
             f"no metric is called {key!r}, so this condition would never stop the run",

@@ -25,8 +25,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rayfish.errors import CheckpointError, RayfishError, RunNotFound
+from rayfish.experiment.old.results import todays_metric
 from rayfish.experiment.tree import leaves
-from rayfish.files import atomic_link, atomic_write, last_write, set_aside, why_unwritable
+from rayfish.files import atomic_link, atomic_write, last_write, parse_json, set_aside, why_unwritable
 from rayfish.metrics import names
 from rayfish.run import lease
 from rayfish.run.named import SweepFolder, age, answering, few, newest_first, sweeps_at, wrong_types
@@ -131,7 +132,7 @@ class RunDirectory:
         """The run that lies at `path`."""
         path = Path(path)
         try:
-            data = json.loads((path / "run.json").read_text(encoding="utf-8"))
+            data = parse_json((path / "run.json").read_text(encoding="utf-8"))
         except FileNotFoundError:
             raise RunNotFound(f"{path} is not a run: it has no run.json", "rayfish runs list") from None
         except ValueError as error:
@@ -266,7 +267,7 @@ class RunDirectory:
         """Notes what a resume changed: the experiment as it is now, and the words that were added.
 
         `resumes` in run.json has, per resume, the iteration after which the new settings hold, and of each
-        changed key the value before and after.
+        changed key the value in force before and after.
         """
         from rayfish.experiment import Experiment as Loaded
 
@@ -275,12 +276,7 @@ class RunDirectory:
         kept = [entry for entry in self.data.get("resumes") or [] if entry["iteration"] <= iteration]
         for entry in reversed((self.data.get("resumes") or [])[len(kept) :]):  # their iterations are dropped
             before |= {key: old for key, (old, _) in entry["changed"].items()}
-        changed = {
-            key: [before.get(key), after.get(key)]
-            for key in {**before, **after}
-            if before.get(key) != after.get(key)
-        }
-        entry = {"iteration": iteration, "time": _now(), "changed": changed}
+        entry = {"iteration": iteration, "time": _now(), "changed": _changes(before, after)}
         self.update(resumes=[*kept, entry])
         self.save_config(experiment)
         if experiment.overrides:
@@ -350,7 +346,7 @@ def find_folder(text: str | Path, root: str | Path = DEFAULT_ROOT) -> Path:
     refuse(path)
     if path.exists():
         for folder in (path, *path.absolute().parents):
-            if (folder / "run.json").is_file() or (folder / "sweep.json").is_file():
+            if (folder / "run.json").exists() or (folder / "sweep.json").exists():
                 return folder
         inside = newest_first([*_runs_at(path, "*/run.json"), *sweeps_at(path, "*/sweep.json")])
         if inside:
@@ -368,7 +364,7 @@ def find_folder(text: str | Path, root: str | Path = DEFAULT_ROOT) -> Path:
 def find_run(text: str | Path, root: str | Path = DEFAULT_ROOT) -> Path:
     """The run that `text` means, as in `find_folder`; a sweep means its best trial."""
     folder = find_folder(text, root)
-    return folder if (folder / "run.json").is_file() else _best_trial(folder)
+    return folder if (folder / "run.json").exists() else _best_trial(folder)
 
 
 def find_resumable(text: str | Path, root: str | Path = DEFAULT_ROOT) -> Path:
@@ -378,7 +374,7 @@ def find_resumable(text: str | Path, root: str | Path = DEFAULT_ROOT) -> Path:
     """
     runs = list_runs(root) if _is_last(str(text)) else []
     folder = runs[0].path if runs else find_folder(text, root)
-    if (folder / "run.json").is_file():
+    if (folder / "run.json").exists():
         return folder
     raise RunNotFound(
         f"{folder} is a sweep, not a run",
@@ -483,6 +479,30 @@ def _damaged(path: Path, why: str) -> RunNotFound:
     if kept:
         hint = f"its checkpoints are kept: rayfish evaluate {path}/checkpoints/{kept[-1]}"
     return RunNotFound(f"{file} {why}", hint)
+
+
+def _changes(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, list[Any]]:
+    """Of each dotted key that changed, the value before and after; RLlib's default where there is none."""
+    from rayfish.algorithm.signatures import default_of
+
+    def metric(key: str) -> str:
+        section, _, name = key.partition(".")
+        return (todays_metric(name) or name) if section == "stop_conditions" else key
+
+    def in_force(values: Mapping[str, Any], key: str) -> Any:
+        section, _, name = key.partition(".")
+        value = values.get(key)
+        return default_of(section, name, str(after.get("algo.name"))) if value is None else value
+
+    # A stop condition may be spelled in another way now: timesteps_total and run/env_steps are the same.
+    spelled = {metric(key): key for key, value in after.items() if value is not None}
+    before = {
+        key if after.get(key) is not None else spelled.get(metric(key), key): value
+        for key, value in before.items()
+        if value is not None
+    }
+    pairs = {key: [in_force(before, key), in_force(after, key)] for key in {**before, **after}}
+    return {key: pair for key, pair in pairs.items() if pair[0] != pair[1]}
 
 
 @contextmanager

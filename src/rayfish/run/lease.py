@@ -185,8 +185,12 @@ class Lease:
                 self.release()
 
     def _owner(self) -> str:
-        text = os.pread(self._file, 200, 0)
-        return text.decode("utf-8", "replace").partition(",")[0].strip() or "another process"
+        """Whose mark is in the file at the path, which may be another file than the one held open."""
+        text = b""
+        with suppress(OSError):
+            text = self._path.read_bytes()[:200]
+        known = text.decode("utf-8", "replace").partition(",")[0].strip()
+        return known if known and text != self._mark else "another process"
 
 
 def _renew(file: int, mark: bytes, over: threading.Event, closing: Any) -> None:

@@ -12,6 +12,8 @@ import logging
 import re
 from dataclasses import dataclass
 
+from rayfish.files import parse_json
+
 MARK = "\x02rayfish|"
 """Begins a record: a control character that ordinary text has not, and `splitlines` does not split at."""
 
@@ -81,8 +83,8 @@ def decode(line: str) -> tuple[str, str, str, str] | None:
         return None
     parts = line[len(MARK) :].split("|", 3)
     try:
-        return parts[0], parts[1], parts[2], json.loads(parts[3])
-    except (IndexError, json.JSONDecodeError):
+        return parts[0], parts[1], parts[2], parse_json(parts[3])
+    except (IndexError, ValueError):
         return None
 
 

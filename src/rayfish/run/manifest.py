@@ -17,6 +17,7 @@ from typing import Any
 
 import rayfish
 from rayfish.errors import CheckpointError
+from rayfish.files import parse_json
 from rayfish.run import signing
 
 LAYOUT = 3
@@ -37,7 +38,7 @@ def read_header(folder: Path) -> dict[str, Any]:
     """
     path = folder / HEADER
     try:
-        header = json.loads(path.read_text(encoding="utf-8"))
+        header = parse_json(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise CheckpointError(
             f"{folder} is not a Rayfish checkpoint: it has no rayfish.json",
@@ -47,7 +48,7 @@ def read_header(folder: Path) -> dict[str, Any]:
         raise CheckpointError(
             f"{path} is cut short or damaged at line {error.lineno}", another(folder)
         ) from error
-    except (OSError, ValueError, RecursionError) as error:
+    except (OSError, ValueError) as error:
         raise CheckpointError(f"{path} cannot be read: {error}", another(folder)) from error
     if not isinstance(header, dict):
         raise CheckpointError(f"{path} is damaged: it holds a {type(header).__name__}", another(folder))

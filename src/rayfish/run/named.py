@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
@@ -10,6 +9,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from rayfish.errors import RunNotFound, did_you_mean
+from rayfish.files import parse_json
 from rayfish.run import lease
 
 
@@ -84,7 +84,7 @@ def sweeps_at(root: Path, pattern: str) -> list[SweepFolder]:
     found = []
     for file in root.glob(pattern):
         with suppress(OSError, ValueError):
-            data = json.loads(file.read_bytes())
+            data = parse_json(file.read_bytes())
             if isinstance(data, dict):
                 found.append(SweepFolder(file.parent, data))
     return found

@@ -9,11 +9,11 @@ Looked at by their file names only: what is in them is pickled, which would run 
 
 from __future__ import annotations
 
-import json
 import re
 from pathlib import Path
 
 from rayfish.errors import CheckpointError
+from rayfish.files import parse_json
 
 _FILE = re.compile(r"checkpoint-?\d+(\.tune_metadata)?")
 _FOLDER = re.compile(r"checkpoint_\d+")
@@ -77,7 +77,7 @@ def _of_old_networks(folder: Path, named: Path) -> tuple[str, str] | None:
 
 def _header(folder: Path) -> dict[str, object]:
     try:
-        read = json.loads((folder / "rllib_checkpoint.json").read_text(encoding="utf-8"))
+        read = parse_json((folder / "rllib_checkpoint.json").read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return {}
     return read if isinstance(read, dict) else {}

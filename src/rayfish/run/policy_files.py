@@ -22,6 +22,7 @@ import gymnasium as gym
 import numpy as np
 
 from rayfish.errors import CheckpointError, ModelError
+from rayfish.files import parse_json
 from rayfish.models.space_json import from_json, to_json
 from rayfish.run import manifest
 
@@ -160,7 +161,7 @@ def _read_description(folder: Path) -> dict[str, Any]:
     file = folder / "policy.json"
     manifest.require_files(folder.parent, f"{folder.name}/{file.name}")
     try:
-        data = json.loads(file.read_text(encoding="utf-8"))
+        data = parse_json(file.read_text(encoding="utf-8"))
     except FileNotFoundError:
         what = f"{folder.parent} holds no saved policy: {file} is missing"
         raise CheckpointError(what, manifest.another(folder.parent)) from None

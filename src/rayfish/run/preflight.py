@@ -134,8 +134,8 @@ def _malformed(experiment: Experiment) -> list[Problem]:
 def _placed(problem: Problem, experiment: Experiment) -> Problem:
     """A problem with the place it was written, unless that is a shipped default, which nobody has to mend."""
     key = problem.key
-    below = (where for name, where in experiment.origins.items() if name == key or name.startswith(f"{key}."))
-    where = problem.where or next(below, "")
+    below = (where for name, where in experiment.origins.items() if name.startswith(f"{key}."))
+    where = problem.where or experiment.origins.get(key) or next(below, "")
     shipped = where.startswith(SHIPPED) and "/experiment/" not in where
     return replace(problem, where="" if shipped else where)
 

@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from rayfish.errors import RayfishError
+from rayfish.files import parse_json
 
 VARIABLE = "RAYFISH_SIGNING_KEY"
 FILE_VARIABLE = "RAYFISH_SIGNING_KEY_FILE"
@@ -163,7 +164,7 @@ def text_is_own(kind: str, text: str) -> bool:
     """Whether text has a seal of this user's that fits it."""
     body, line, found = text.partition(_LINE)
     try:
-        return bool(line) and is_own(kind, body.encode(), json.loads(found))
+        return bool(line) and is_own(kind, body.encode(), parse_json(found))
     except ValueError:
         return False
 

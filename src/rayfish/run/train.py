@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, suppress
@@ -138,15 +139,19 @@ def note_on_end(directory: RunDirectory, experiment: Experiment) -> str:
     held = {key: reason for key, reason in held.items() if reason}
     if not held:
         return ""
-    words = []
+    longer = {}
     for key in held:
         name = todays_metric(key) or key
         counted = name in (*names.COUNTERS, names.TIME_TOTAL)
         limit = StopConditions({key: conditions[key]}).limits.get(name)
-        words.append(f"stop_conditions.{key}={f'{2 * limit:.0f}' if counted and limit else 'null'}")
+        longer[f"stop_conditions.{key}"] = (
+            f"{2 * max(limit, line[name]):.0f}" if counted and limit else "null"
+        )
+    words = [word for word in experiment.overrides if word.partition("=")[0].lstrip("+") not in longer]
+    words += [f"{key}={value}" for key, value in longer.items()]
     return (
         f"{directory.path} is finished: {', '.join(map(str, held.values()))}\n"
-        f"  to extend it: rayfish train --resume {directory.path} {' '.join(words)}"
+        f"  to extend it: rayfish train --resume {directory.path} {shlex.join(words)}"
     )
 
 
@@ -325,9 +330,9 @@ class Run:
             try:
                 self.directory.finish(status, why)
             except Taken:
-                pass  # it is another process's run by now
+                status = "taken over"
             except OSError:
                 recorded = False
         if hasattr(self, "console"):
-            self.console.finish(status, "see below" if status == "failed" else why)
+            self.console.finish(status, why if status == "stopped" else "see below")
         return recorded

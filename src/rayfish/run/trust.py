@@ -6,7 +6,6 @@ read, and only installed environments are made; for more the user is asked, or s
 
 from __future__ import annotations
 
-import json
 import re
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -17,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from rayfish.errors import CheckpointError, NotTrusted, RayfishError
 from rayfish.experiment import tree
-from rayfish.files import atomic_write
+from rayfish.files import atomic_write, parse_json
 from rayfish.run import manifest, signing
 
 if TYPE_CHECKING:
@@ -262,7 +261,7 @@ def _sign_checkpoint(folder: Path) -> list[str]:
 def _sign_sweep(folder: Path) -> list[str]:
     for name in (SWEEP, JOBS):
         if (folder / name).is_file():
-            data = json.loads((folder / name).read_text(encoding="utf-8"))
+            data = parse_json((folder / name).read_text(encoding="utf-8"))
             if name == SWEEP:
                 data["target_sha256"] = target_digest(folder)
             atomic_write(folder / name, signing.sealed_json(name, data))
@@ -287,7 +286,7 @@ def _sweep_is_own(folder: Path, data: Mapping[str, Any]) -> bool:
     try:
         own = signing.json_is_own(SWEEP, data) and data.get("target_sha256") == target_digest(folder)
         if own and (folder / JOBS).is_file():
-            jobs = json.loads((folder / JOBS).read_text(encoding="utf-8"))
+            jobs = parse_json((folder / JOBS).read_text(encoding="utf-8"))
             own = signing.json_is_own(JOBS, jobs)
     except (OSError, ValueError):
         return False

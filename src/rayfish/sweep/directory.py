@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import secrets
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -11,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from rayfish.errors import RayfishError, RunNotFound
-from rayfish.files import atomic_write, last_write, set_aside, why_unwritable
+from rayfish.files import atomic_write, last_write, parse_json, set_aside, why_unwritable
 from rayfish.run import lease
 from rayfish.run.directory import DEFAULT_ROOT
 from rayfish.run.named import answering
@@ -72,7 +71,7 @@ class SweepDirectory:
         """The sweep that lies at `path`."""
         path = Path(path).absolute()
         try:
-            data = json.loads((path / "sweep.json").read_text(encoding="utf-8"))
+            data = parse_json((path / "sweep.json").read_text(encoding="utf-8"))
         except FileNotFoundError:
             raise RunNotFound(
                 f"{path} is not a sweep: it has no sweep.json", "rayfish tune begins one"

@@ -18,7 +18,7 @@ from rayfish.errors import RayfishError
 from rayfish.experiment import Experiment
 from rayfish.experiment.experiment import dump
 from rayfish.experiment.old.results import todays_metric
-from rayfish.files import atomic_link, atomic_write
+from rayfish.files import atomic_link, atomic_write, parse_json
 from rayfish.run.directory import DEFAULT_ROOT, find_checkpoint
 from rayfish.sweep import words
 from rayfish.sweep.directory import SweepDirectory, find_sweep
@@ -148,7 +148,7 @@ def _fixed(folder: SweepDirectory, trials: list[Trial]) -> dict[str, Any]:
     """What a function was given besides its point, as the folder of a trial has it."""
     for trial in trials:
         with suppress(OSError, ValueError):
-            given: dict[str, Any] = json.loads((folder.trials / trial.name / "params.json").read_bytes())
+            given: dict[str, Any] = parse_json((folder.trials / trial.name / "params.json").read_bytes())
             return {key: value for key, value in given.items() if key != "seed" or trial.seed is None}
     return {}
 

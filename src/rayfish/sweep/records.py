@@ -23,6 +23,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from rayfish.files import parse_json
+
 PENDING, RUNNING, PAUSED = "pending", "running", "paused"
 DONE, STOPPED, FAILED = "done", "stopped", "failed"
 FINISHED = (DONE, STOPPED, FAILED)
@@ -128,8 +130,8 @@ def read_events(path: Path, damaged: list[int] | None = None) -> Iterator[dict[s
     with path.open("rb") as file:
         for number, line in enumerate(file, 1):
             try:
-                event = json.loads(line)
-            except (ValueError, RecursionError):
+                event = parse_json(line)
+            except ValueError:
                 event = None
             if isinstance(event, dict) and "event" in event:
                 yield event

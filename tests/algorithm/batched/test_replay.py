@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import itertools
 import pickle
+import re
 from dataclasses import replace
 
 import cloudpickle
@@ -15,12 +17,14 @@ import pytest
 import torch
 from ray.rllib.env.multi_agent_env import MultiAgentEnv
 
+from rayfish.algorithm.batched import replay_parts
 from rayfish.algorithm.batched.collect import Decision, Sampler
 from rayfish.algorithm.batched.priorities import Priorities
 from rayfish.algorithm.batched.replay import PrioritizedReplayBuffer, ReplayBuffer
 from rayfish.algorithm.batched.rollout import Rollout
 from rayfish.envs.agents import AgentsVector
 from rayfish.envs.vector import GymVector
+from rayfish.errors import RayfishError
 
 GAMMA = 0.9
 KINDS = (ReplayBuffer, PrioritizedReplayBuffer)
@@ -450,9 +454,33 @@ def test_memory_is_taken_as_the_buffer_fills_in_a_seeded_run_too():
         replay = ReplayBuffer(200_000)
         replay.add(replace(rollout, **wide))  # has room for 1.7 GB
         assert torch.utils.deterministic.fill_uninitialized_memory
+        replay._grow_finals(1)
     finally:
         torch.use_deterministic_algorithms(False)
     assert psutil.Process().memory_info().rss - before < 200e6
+
+
+def test_a_buffer_larger_than_the_memory_takes_only_what_it_holds():
+    total = psutil.virtual_memory().total
+    rollout, width = Play(2).rollout(8), 100_000
+    wide = {"obs": torch.ones(8, 2, width), "last_obs": torch.ones(2, width)}
+    wide["final_obs"] = torch.ones(len(rollout.final_index), width)
+    replay = ReplayBuffer(2 * total // (4 * width))
+    replay.add(replace(rollout, **wide))
+    assert replay._arrays["obs"].nbytes > 1.5 * total
+    assert bool((replay.sample(4)["obs"] == 1).all())
+    copy = pickle.loads(pickle.dumps(replay))
+    assert len(copy) == len(replay)
+
+
+def test_a_buffer_for_which_there_is_no_memory_says_which_capacity_fits(monkeypatch):
+    def refuse(*arguments, **options):
+        raise OSError(errno.ENOMEM, "Cannot allocate memory")
+
+    monkeypatch.setattr(replay_parts.mmap, "mmap", refuse)
+    with pytest.raises(RayfishError, match="no memory for a replay buffer of 50,000 steps") as caught:
+        ReplayBuffer(50_000).add(Play(2).rollout(8))
+    assert re.fullmatch(r"set training\.replay_buffer_config\.capacity=\d+", caught.value.hint)
 
 
 def test_a_buffer_is_saved_in_pieces_so_that_no_second_copy_of_it_is_held():

@@ -18,7 +18,15 @@ import torch
 from torch import Tensor
 
 from rayfish.algorithm.batched.priorities import Priorities
-from rayfish.algorithm.batched.replay_parts import STEP_ARRAYS, copy_rows, indexed, newest, pairs
+from rayfish.algorithm.batched.replay_parts import (
+    STEP_ARRAYS,
+    copy_rows,
+    empty_rows,
+    indexed,
+    newest,
+    pairs,
+    within_memory,
+)
 from rayfish.algorithm.batched.rings import Rings
 from rayfish.algorithm.batched.rollout import Rollout, Tree
 from rayfish.nested import map_nested
@@ -356,7 +364,9 @@ class ReplayBuffer:
         columns = int(ends[-1])
         rows = max(2, -(-self.capacity // columns) + 1)
         like = {name: getattr(rollout, name) for name in ("obs", *STEP_ARRAYS)}
-        self._allocate(rows, columns, map_nested(lambda leaf: leaf[0], like))
+        like = map_nested(lambda leaf: leaf[0], like)
+        with within_memory(self.capacity, like, self.device):
+            self._allocate(rows, columns, like)
         self._streams = streams
         if before is not None:
             before.go_on_in(self)
@@ -369,37 +379,31 @@ class ReplayBuffer:
         size = rows * columns
         finals = max(64, size // _FINALS_SHARE)
         self._arrays = {
-            name: map_nested(lambda leaf: self._empty(size, leaf), like[name]) for name in STEP_ARRAYS
+            name: map_nested(lambda leaf: empty_rows(size, leaf, self.device), like[name])
+            for name in STEP_ARRAYS
         }
-        self._arrays["obs"] = map_nested(lambda leaf: self._empty(size + finals, leaf), like["obs"])
+        self._arrays["obs"] = map_nested(
+            lambda leaf: empty_rows(size + finals, leaf, self.device), like["obs"]
+        )
         self._final_of = np.full(size, -1, np.int64)
         self._final_there = self._there(self._final_of)
         self._free = np.arange(size + finals - 1, size - 1, -1)
         self._free_count = finals
 
-    def _empty(self, rows: int, like: Tensor) -> Tensor:
-        """Uninitialised rows. Under deterministic algorithms (any seeded run) torch fills new tensors, which
-        would take all of the buffer's memory at once: 20 GB for 50,000 maps of 128x128x6.
-        """
-        settings: Any = torch.utils.deterministic
-        before, settings.fill_uninitialized_memory = settings.fill_uninitialized_memory, False
-        try:
-            return torch.empty((rows, *like.shape[1:]), dtype=like.dtype, device=self.device)
-        finally:
-            settings.fill_uninitialized_memory = before
-
     def _grow_finals(self, wanted: int) -> None:
         """At least twice the room for last observations."""
-        now = self._free.size
+        now, size = self._free.size, self._rings.size
         more = max(now, wanted)
+        filled = self._rings.used_rows * self._rings.columns  # to copy the rest would take its memory
 
         def grown(array: Tensor) -> Tensor:
-            new = self._empty(array.shape[0] + more, array)
-            new[: array.shape[0]] = array
+            new = empty_rows(size + now + more, array, self.device)
+            new[:filled], new[size : size + now] = array[:filled], array[size:]
             return new
 
-        self._arrays["obs"] = map_nested(grown, self._arrays["obs"])
-        first = self._rings.size + now
+        with within_memory(self.capacity, self._arrays, self.device):
+            self._arrays["obs"] = map_nested(grown, self._arrays["obs"])
+        first = size + now
         free = np.empty(now + more, np.int64)
         free[: self._free_count] = self._free[: self._free_count]
         free[self._free_count : self._free_count + more] = np.arange(first + more - 1, first - 1, -1)
@@ -441,7 +445,8 @@ class ReplayBuffer:
             return
         rings = state["_rings"]
         arrays = map_nested(torch.from_numpy, parts["arrays"])
-        self._allocate(rings.rows, rings.columns, arrays)
+        with within_memory(self.capacity, arrays, self.device):
+            self._allocate(rings.rows, rings.columns, arrays)
         self._rings = rings
         for array, saved in pairs(self._arrays, arrays):
             array[: len(saved)] = saved.to(self.device)

@@ -48,8 +48,9 @@ class Rings:
     def next_places(self, steps: int, columns: np.ndarray, valid: np.ndarray | None) -> np.ndarray:
         """[steps * columns] where further steps go; where `valid` is false the number means nothing."""
         ahead = np.arange(steps)[:, None] if valid is None else valid.cumsum(axis=0) - 1
-        rows = (self.heads[columns] + ahead) % self.rows
-        return (rows * self.columns + columns).reshape(-1)
+        rows = self.heads[columns] + ahead
+        self.used_rows = min(self.rows, max(self.used_rows, int(rows.max()) + 2))  # and the head's behind
+        return (rows % self.rows * self.columns + columns).reshape(-1)
 
     def advance(self, columns: np.ndarray, done: np.ndarray, valid: np.ndarray | None) -> int:
         """Moves the heads over the steps of a rollout; says how many those were.
@@ -67,7 +68,6 @@ class Rings:
         self.ended[columns] = np.where(moved, ended, self.ended[columns])
         self.known[columns] = np.where(moved, seen | ended, self.known[columns])
         heads = self.heads[columns] + fresh
-        self.used_rows = min(self.rows, max(self.used_rows, int(heads.max()) + 1))
         self.heads[columns] = heads % self.rows
         self.counts[columns] = np.minimum(self.counts[columns] + fresh, self.rows - 1)
         return int(fresh.sum())

@@ -30,7 +30,7 @@ from rayfish.envs.wildfire.conditions import Condition
 from rayfish.envs.wildfire.layers import Landscape
 from rayfish.envs.wildfire.settings import Settings
 from rayfish.errors import EnvironmentFault
-from rayfish.files import atomic_write
+from rayfish.files import atomic_write, parse_json
 
 if TYPE_CHECKING:
     from rayfish.envs.wildfire.simulator import Simulator
@@ -387,7 +387,7 @@ def _parts(path: Path) -> tuple[dict[str, Any], list[str]]:
     """The header and the lines of a file, as they were written."""
     try:
         first, *lines = path.read_text(encoding="utf-8").splitlines()
-        header = json.loads(first)
+        header = parse_json(first)
         known = header["rayfish_scenarios"] == _FORMAT
         whole = len(lines) == header["count"] and _content(lines) == header["content"]
     except (ValueError, KeyError, TypeError):

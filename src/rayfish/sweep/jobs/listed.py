@@ -12,7 +12,6 @@ tasks:
 
 from __future__ import annotations
 
-import json
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
@@ -21,6 +20,7 @@ from typing import Any
 
 from rayfish.errors import ConfigError, Problem, RayfishError
 from rayfish.experiment.sections import Field
+from rayfish.files import parse_json
 from rayfish.run import signing
 from rayfish.sweep.amounts import held
 from rayfish.sweep.program.settings import checked
@@ -120,7 +120,7 @@ def read_jobs(source: str | Path | Mapping[str, Any]) -> JobList:
         return _read(source, "tasks")
     path = Path(source)
     if (path / KEPT).is_file():
-        kept = json.loads((path / KEPT).read_text(encoding="utf-8"))
+        kept = parse_json((path / KEPT).read_text(encoding="utf-8"))
         kept.pop(signing.SEAL, None)
         jobs = tuple(Job(**{**job, "command": tuple(job["command"])}) for job in kept.pop("jobs"))
         kept |= {key: tuple(kept[key]) for key in ("pip", "modules")}

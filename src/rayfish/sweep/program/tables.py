@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import codecs
 import csv
-import json
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from rayfish.files import parse_json
 from rayfish.run.lines import plain
 
 _CHUNK = 4 << 20
@@ -213,9 +213,9 @@ def numbers_in(line: str) -> dict[str, float]:
     if start < 0 or end < start or (line[:start].strip() and "\r" not in line[:start]):
         return {}
     try:
-        value = json.loads(line[start : end + 1])
+        value = parse_json(line[start : end + 1])
         return flat(value) if isinstance(value, Mapping) else {}
-    except (ValueError, RecursionError):  # RecursionError: nested a thousand deep
+    except ValueError:
         return {}
 
 

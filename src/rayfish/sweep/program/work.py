@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from rayfish.errors import RayfishError
-from rayfish.files import atomic_write
+from rayfish.files import atomic_write, parse_json
 from rayfish.run import signing
 from rayfish.sweep.program.command import filled, names_in, plain, words_of
 from rayfish.sweep.program.process import Process, ended, hint_for, shown
@@ -250,7 +250,7 @@ def _reports_before(before: Mapping[str, Any], task: Task) -> int:
 
 def _record(folder: Path) -> dict[str, Any]:
     try:
-        found = json.loads((folder / RECORD).read_text(encoding="utf-8"))
+        found = parse_json((folder / RECORD).read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return {}
     return found if isinstance(found, dict) else {}
