@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import json
 import sys
@@ -159,6 +160,170 @@ def test_a_name_that_shows_only_under_the_users_words_is_not_the_users(
     with pytest.raises(NotTrusted, match=r"rf_evil|debugging\.x"):
         rayfish.evaluate(place, *words, episodes=1)
     assert not marker.exists()
+
+
+def with_config(place: Path, text: str) -> Path:
+    """A checkpoint with another config.yaml, signed with the key of now; the stranger's folder is in it."""
+    head = f"# paths: {json.dumps([str(place.parent / 'theirs')])}\n"
+    (place / "config.yaml").write_text(head + text + ("" if "algo:" in text else "\nalgo: {name: PPO}\n"))
+    manifest.write_header(place, manifest.read_header(place))
+    return place
+
+
+CARTPOLE = "environment: {env: CartPole-v1}\n"
+FIRE = "environment: {env: rayfish/Wildfire-v0}\n"
+FIRE_WITH = "environment: {env: rayfish/Wildfire-v0, env_config: "
+FILE = "THEIRS/rf_evil.py"
+HOSTILE = {
+    "pairs": f"{CARTPOLE}evaluation: {{evaluation_config: [[env, '{FILE}:Env']]}}",
+    "pairs of env_config": f"{CARTPOLE}evaluation: {{evaluation_config: [[env, rayfish/Wildfire-v0], "
+    f"[env_config, {{reward: '{FILE}:reward'}}]]}}",
+    "pairs as env_config": f"{FIRE_WITH}[[reward, '{FILE}:reward']]}}",
+    "pairs as evaluation's env_config": f"{FIRE}evaluation: {{evaluation_config: "
+    f"{{env_config: [[reward, '{FILE}:reward']]}}}}",
+    "sections of pairs": f"environment: [[env, '{FILE}:Env']]\n"
+    f"evaluation: [[evaluation_config, {{env: '{FILE}:Env'}}]]",
+    "!!pairs": f"{CARTPOLE}evaluation: {{evaluation_config: !!pairs [env: '{FILE}:Env']}}",
+    "!!omap": f"{CARTPOLE}evaluation: {{evaluation_config: !!omap [env: '{FILE}:Env']}}",
+    "long tag": f"{CARTPOLE}evaluation: {{evaluation_config: !<tag:yaml.org,2002:omap> [env: '{FILE}:Env']}}",
+    "tag by a directive": f"%TAG !e! tag:yaml.org,2002:\n---\nalgo: {{name: PPO}}\n{CARTPOLE}"
+    f"evaluation: {{evaluation_config: !e!omap [env: '{FILE}:Env']}}",
+    "!!set": f"{FIRE_WITH}{{reward: !!set {{'{FILE}:reward'}}}}}}",
+    "!!binary": FIRE_WITH + "{reward: !!binary cmZfZXZpbDpyZXdhcmQ=}}",
+    "anchor": f"debugging: {{x: &a [[env, '{FILE}:Env']]}}\n{CARTPOLE}evaluation: {{evaluation_config: *a}}",
+    "merge": f"debugging: {{x: &a {{env: '{FILE}:Env'}}}}\n{CARTPOLE}"
+    "evaluation: {evaluation_config: {<<: *a}}",
+    "key written twice": f"{CARTPOLE}environment: {{env: '{FILE}:Env'}}",
+    "variable": f"{CARTPOLE}evaluation: {{evaluation_config: "
+    f"{{env: '${{oc.env:RF_NOT_SET,\"{FILE}:Env\"}}'}}}}",
+    "variable that decodes": f"{CARTPOLE}evaluation: {{evaluation_config: "
+    f'\'${{oc.decode:${{oc.env:RF_NOT_SET,"[[env, \\"{FILE}:Env\\"]]"}}}}\'}}',
+    "variable of env_config": "environment: {env: rayfish/Wildfire-v0, env_config: "
+    "{reward: '${oc.env:RF_NOT_SET,rf_evil}.reward'}}",
+    "reference": f"debugging: {{x: '{FILE}:Env'}}\n{CARTPOLE}"
+    "evaluation: {evaluation_config: {env: '${debugging.x}'}}",
+    "reference in env_config": "debugging: {x: 'rf_evil:reward'}\n"
+    "environment: {env: rayfish/Wildfire-v0, env_config: {reward: '${debugging.x}'}}",
+    "reference to a section": f"debugging: {{x: [[env, '{FILE}:Env']]}}\n{CARTPOLE}"
+    "evaluation: {evaluation_config: '${debugging.x}'}",
+    "spaces": f"environment: {{env: ' {FILE}:Env '}}",
+    "no colon": "environment: {env: rf_evil}",
+    "list as a name": "environment: {env: ['rf_evil:Env']}",
+    "list as a dotted name": "environment: {env: [rf_evil.Env]}",
+    "imports as text": "environment: {env: CartPole-v1, imports: rf_evil}",
+    "imports as keys": "environment: {env: CartPole-v1, imports: {rf_evil: 1}}",
+    "env_config as keys": FIRE_WITH + "{reward: {'rf_evil:reward': 1}}}",
+    "signs that only names have": FIRE_WITH + "{reward: rf_\u2118.reward}}",
+    "old section": f"{CARTPOLE}env_config: {{env: '{FILE}:Env'}}\nevaluation_config: {{env: '{FILE}:Env'}}",
+    "old key of today's": f"{CARTPOLE}env: '{FILE}:Env'\nconfig: {{env: '{FILE}:Env'}}",
+    "upper case": f"{CARTPOLE}Environment: {{env: '{FILE}:Env'}}\nENVIRONMENT: {{ENV: '{FILE}:Env'}}",
+    "dotted key": f"{CARTPOLE}evaluation.evaluation_config.env: '{FILE}:Env'\n"
+    f"evaluation: {{evaluation_config.env: '{FILE}:Env', 'evaluation_config ': {{env: '{FILE}:Env'}}}}",
+    "other code": f"{CARTPOLE}training: {{model: {{custom_model: rf_pack.inner:Env}}}}\n"
+    "callbacks: {callbacks_class: rf_pack.inner:Env, on_episode_end: ['rf_evil:which']}\n"
+    "multi_agent: {policies: {a: {model: {custom_model: rf_pack.inner:Env}}}, "
+    "policy_mapping_fn: 'rf_pack.inner:which'}\n"
+    "rl_module: {rl_module_spec: rf_pack.inner:Env}\nlearners: {learner_class: rf_pack.inner:Env}\n"
+    "rollouts: {env_to_module_connector: 'rf_pack.inner:Env', sample_collector: 'rf_evil:Env'}\n"
+    "evaluation: {custom_evaluation_function: 'rf_pack.inner:Env', evaluation_config: {imports: [rf_evil], "
+    "callbacks: {callbacks_class: rf_evil:Env}, env_task_fn: 'rf_evil:which'}}\n"
+    "algo: {name: PPO, checkpoint_path: rf_evil:Env}",
+}
+
+
+@pytest.mark.parametrize("words", [[], ["debugging.seed=1"], ["environment.env=CartPole-v1"]], ids=len)
+@pytest.mark.parametrize("form", HOSTILE)
+def test_no_form_of_a_strangers_config_imports_their_code(form, words, tmp_path, monkeypatch, marker):
+    package = tmp_path / "theirs/rf_pack"
+    package.mkdir()
+    for file in (package / "__init__.py", package / "inner.py", tmp_path / "theirs/rf_\u2118.py"):
+        file.write_text(f"from pathlib import Path\nPath({str(marker)!r}).touch()\n")
+    sys.path.append(str(tmp_path / "theirs"))  # as where Rayfish runs in their folder
+    by_a_stranger(monkeypatch)
+    place = with_config(checkpoint(tmp_path / "c"), HOSTILE[form].replace("THEIRS", str(tmp_path / "theirs")))
+    by_me(monkeypatch)
+    for open_it in (rayfish.evaluate, rayfish.rollout, rayfish.view):
+        with contextlib.suppress(RayfishError):
+            open_it(place, *words, episodes=1)
+        assert not marker.exists(), form
+    with contextlib.suppress(RayfishError):
+        trust.contents(place)
+    rayfish.load(place)
+    assert not marker.exists()
+
+
+@pytest.mark.parametrize(
+    ("of_all", "of_policy"),
+    [
+        ({"mapping_function": "rf_evil:which"}, {}),
+        ({"algo": "rf_evil.Env"}, {}),
+        ({"paths": "THEIRS"}, {"model": [["custom_model", "rf_evil:Env"]]}),
+        ({}, {"kind": "Native"}),
+        ({}, {"kind": ["native"]}),
+        ({}, {"model": {"custom_model": ["rf_evil:Env"]}}),
+        ({}, {"model": {"custom_model": "rf_evil"}}),
+        ({}, {"observation_space": {"kind": "rf_evil:Env"}}),
+        ({}, {"observation_space": {"kind": "Box", "shape": [4], "dtype": "rf_evil.Env"}}),
+        ({}, {"observation_space": {"kind": "Box", "shape": [1], "dtype": "O", "low": "1", "high": "1"}}),
+    ],
+)
+def test_no_form_of_a_strangers_policy_imports_their_code(of_all, of_policy, tmp_path, monkeypatch, marker):
+    sys.path.append(str(tmp_path / "theirs"))
+    by_a_stranger(monkeypatch)
+    place = checkpoint(tmp_path / "c")
+    data = json.loads((place / "policy/policy.json").read_text())
+    model = data["policies"]["default_policy"]["model"]
+    model["paths"] = [str(tmp_path / "elsewhere")]
+    if isinstance(of_policy.get("model"), dict):
+        of_policy = {"model": model | of_policy["model"]}
+    data["policies"]["default_policy"] |= of_policy
+    (place / "policy/policy.json").write_text(json.dumps(data | of_all))
+    manifest.write_header(place, manifest.read_header(place))
+    by_me(monkeypatch)
+    with contextlib.suppress(Exception):
+        rayfish.load(place).act([0.0] * 4, agent_id="x")
+    assert not marker.exists()
+    assert str(tmp_path / "elsewhere") not in sys.path
+
+
+def test_a_folder_of_pickles_that_became_a_link_is_damaged(tmp_path):
+    place = checkpoint(tmp_path / "c")
+    inner = place / "algorithm/learner_group/learner/rl_module"
+    inner.mkdir(parents=True)
+    (inner / "state.pkl").write_bytes(b"mine")
+    manifest.write_header(place, manifest.read_header(place))
+    (place / "algorithm").rename(tmp_path / "moved")
+    (tmp_path / "moved/learner_group/learner/rl_module/more.pkl").write_bytes(b"theirs")
+    (place / "algorithm").symlink_to(tmp_path / "moved")
+    with pytest.raises(CheckpointError, match="is damaged: algorithm"):
+        manifest.require_files(place, "algorithm/learner_group/learner/rl_module/")
+
+
+def test_my_word_for_a_key_is_not_a_strangers_old_name_for_it(tmp_path, monkeypatch, marker):
+    for number, old in enumerate(("env: {env: 'rf_evil:Env'}", "rollouts: {env: 'rf_evil:Env'}")):
+        by_a_stranger(monkeypatch)
+        place = with_config(checkpoint(tmp_path / f"c{number}"), f"{CARTPOLE}{old}\n")
+        by_me(monkeypatch)
+        with contextlib.suppress(RayfishError):
+            rayfish.evaluate(place, "environment.env=CartPole-v1", episodes=1)
+        assert not marker.exists()
+
+
+@pytest.mark.parametrize(
+    ("text", "what"),
+    [
+        (
+            "evaluation: {evaluation_config: [[env, CartPole-v1]]}",
+            r"evaluation\.evaluation_config: is a list",
+        ),
+        ("evaluation: [[evaluation_config, {}]]", "evaluation: is a list"),
+        ("evaluation: {evaluation_config: !!omap [env: CartPole-v1]}", "line 3: the tag !!omap"),
+    ],
+)
+def test_a_section_that_is_no_mapping_is_refused(text, what, tmp_path):
+    place = with_config(checkpoint(tmp_path / "c"), CARTPOLE + text)
+    with pytest.raises(RayfishError, match=what):
+        rayfish.evaluate(place, episodes=1)
 
 
 def test_my_own_checkpoint_runs_my_code_without_a_question(tmp_path, marker):

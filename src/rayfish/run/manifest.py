@@ -108,6 +108,8 @@ def require_files(folder: Path, *names: str) -> None:
     there = [name for name, _ in _listed(folder)] if any(name.endswith("/") for name in names) else []
     for name in names:
         inside = name.endswith("/")
+        if link := next((one for one in there if name.startswith(f"{one}/")), None):
+            raise _damaged(folder, link)
         for wanted in [one for one in {*listed, *there} if one.startswith(name)] if inside else [name]:
             _require_file(folder, wanted, listed)
 

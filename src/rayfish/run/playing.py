@@ -168,12 +168,13 @@ def _experiment(
     if is_trusted(checkpoint):
         return experiment
     words = as_words(overrides)
-    code = code_in_env(experiment, words)
+    without_paths = replace(experiment, paths=own_paths(words))
+    code = code_in_env(without_paths, words)
     code += code_in_policies(read_policies(checkpoint / "policy", weights=False))
     if code or trust:
         require(checkpoint, code, trust=trust)
         return experiment
-    return replace(experiment, paths=own_paths(words))
+    return without_paths
 
 
 @contextmanager
