@@ -455,6 +455,42 @@ def test_the_key_is_in_no_file_of_a_run(tmp_path):
         assert b"5e" * 32 not in file.read_bytes()
 
 
+def test_nothing_is_written_through_the_links_of_a_run(tmp_path, monkeypatch):
+    by_a_stranger(monkeypatch)
+    run = made_run(tmp_path / "a").path
+    checkpoint(run / "checkpoints/000001")
+    by_me(monkeypatch)
+    mine, elsewhere = tmp_path / "mine.txt", tmp_path / "elsewhere"
+    mine.write_text("mine")
+    elsewhere.mkdir()
+    (run / "view.gif").symlink_to(mine)
+    assert rayfish.view(run).file == str(run / "view.gif")
+    assert not (run / "view.gif").is_symlink()
+    for folder, play in (("evaluations", rayfish.evaluate), ("rollouts", rayfish.rollout)):
+        (run / folder).symlink_to(elsewhere)
+        with pytest.raises(RayfishError, match=f"{folder} is a link to {elsewhere}, outside") as error:
+            play(run, episodes=1)
+        assert "--out" in error.value.hint
+        play(run, episodes=1, out=tmp_path / f"my-{folder}")
+    assert mine.read_text() == "mine"
+    assert not list(elsewhere.iterdir())
+
+
+def test_what_cannot_be_written_leaves_no_empty_folder(tmp_path, monkeypatch):
+    run = made_run(tmp_path / "a").path
+    checkpoint(run / "checkpoints/000001")
+
+    def full(*args, **options):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("rayfish.run.evaluate.atomic_write", full)
+    monkeypatch.setattr("rayfish.run.rollout.atomic_write", full)
+    for play in (rayfish.evaluate, rayfish.rollout):
+        with pytest.raises(RayfishError, match="No space left on device"):
+            play(run, episodes=1)
+    assert not {"evaluations", "rollouts"} & {path.name for path in run.iterdir()}
+
+
 def test_a_command_asks_names_the_flag_and_signs(tmp_path, monkeypatch, marker):
     by_a_stranger(monkeypatch)
     run = made_run(tmp_path / "a", "environment.env=rf_evil:Env").path

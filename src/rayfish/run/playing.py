@@ -223,6 +223,10 @@ def place(checkpoint: Path, many: str, one: str) -> Path:
     name = f"{time.strftime('%Y%m%d-%H%M%S')}-{secrets.token_hex(2)}"
     run = checkpoint.parent.parent
     if checkpoint.parent.name == "checkpoints" and (run / "run.json").is_file():
+        target = (run / many).resolve()
+        if not target.is_relative_to(run.resolve()):
+            what = f"{run / many} is a link to {target}, outside of the run"
+            raise RayfishError(what, "name a place to write with --out")
         return run / many / name
     return checkpoint.parent / f"{one}-{name}"
 

@@ -7,6 +7,7 @@ blows. Equal inputs give equal pixels.
 
 from __future__ import annotations
 
+import io
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -18,6 +19,7 @@ from PIL import Image, ImageDraw, ImageFilter
 from rayfish.envs.wildfire import codes
 from rayfish.envs.wildfire import render_parts as parts
 from rayfish.errors import RayfishError
+from rayfish.files import atomic_write, folder_for
 
 Agent = tuple[float, float, int | str]
 """An agent on the map: x, y, and the number on its marker."""
@@ -298,9 +300,9 @@ def save_gif(path: str | Path, frames: Iterable[Any], fps: float = 12.0, hold_se
     step = round(100 / fps) * 10
     durations = [step] * (len(indexed) - 1) + [max(step, round(hold_seconds * 100) * 10)]
     target = Path(path)
-    target.parent.mkdir(parents=True, exist_ok=True)
+    content = io.BytesIO()
     indexed[0].save(
-        target,
+        content,
         format="GIF",
         save_all=True,
         append_images=indexed[1:],
@@ -309,6 +311,8 @@ def save_gif(path: str | Path, frames: Iterable[Any], fps: float = 12.0, hold_se
         disposal=1,
         optimize=True,
     )
+    with folder_for(target):
+        atomic_write(target, content.getvalue())
     return target
 
 
