@@ -455,6 +455,49 @@ def test_the_key_is_in_no_file_of_a_run(tmp_path):
         assert b"5e" * 32 not in file.read_bytes()
 
 
+def test_trusting_a_run_names_what_each_checkpoint_would_run(tmp_path, marker):
+    run = made_run(tmp_path / "a").path
+    checkpoint(run / "checkpoints/000001")
+    checkpoint(run / "checkpoints/000002", "environment.env=rf_evil:Env")
+    checkpoint(run / "checkpoints/000003", "+environment.env_config.reward=rf_evil:reward")
+    checkpoint(run / "checkpoints/000004", policies=("a", "b"), mapping_function="rf_evil:which")
+    checkpoint(run / "checkpoints/000005")
+    (run / "checkpoints/000005/config.yaml").write_text("- damaged")
+    found = trust.contents(run)
+    assert not any("000001: env" in line for line in found)
+    assert "checkpoints/000002: environment.env=rf_evil:Env" in found
+    assert "checkpoints/000003: environment.env_config.reward=rf_evil:reward" in found
+    assert any(line.startswith("checkpoints/000004: the mapping of agents") for line in found)
+    assert any(line.startswith("checkpoints/000005: ") and "cannot be read" in line for line in found)
+    assert not marker.exists()
+
+
+def test_a_checkpoint_that_lost_its_manifest_is_damaged(tmp_path):
+    run = made_run(tmp_path / "a").path
+    place = checkpoint(run / "checkpoints/000003")
+    (place / "rayfish.json").unlink()
+    for open_it in (rayfish.load, rayfish.evaluate):
+        with pytest.raises(CheckpointError, match=r"000003 is damaged: rayfish\.json is missing"):
+            open_it(place)
+    (place / "config.yaml").unlink()
+    with pytest.raises(CheckpointError, match=r"rayfish\.json is missing"):
+        rayfish.load(place)
+    (place / "policy").rename(tmp_path / "a/policy")
+    assert rayfish.load(tmp_path / "a").policies, "a policy that was given away alone"
+
+
+def test_a_policy_that_was_given_away_alone_has_checksums(tmp_path):
+    place = checkpoint(tmp_path / "c")
+    (place / "rayfish.json").unlink()
+    (place / "config.yaml").unlink()
+    weights = next((place / "policy").glob("*.safetensors"))
+    content = bytearray(weights.read_bytes())
+    content[-1] ^= 1
+    weights.write_bytes(content)
+    with pytest.raises(CheckpointError, match="are not as they were written"):
+        rayfish.load(place)
+
+
 def test_nothing_is_written_through_the_links_of_a_run(tmp_path, monkeypatch):
     by_a_stranger(monkeypatch)
     run = made_run(tmp_path / "a").path

@@ -318,9 +318,10 @@ class Checkpoints:
             except CheckpointError as error:
                 damaged.append(error.what)
         if damaged:
+            config = self.folder.parent / "config.yaml"
             raise CheckpointError(
                 f"no checkpoint of this run can be read: {damaged[0]}",
-                "start a new run with the same config.yaml: rayfish train -f RUN/config.yaml",
+                f"start a new run with the same settings: rayfish train -f {config}",
             )
         return None, []
 

@@ -244,17 +244,32 @@ def _sign_all(folder: Path) -> list[str]:
 
 def contents(folder: Path) -> list[str]:
     """What trusting a run, checkpoint or sweep allows, one line each."""
-    from rayfish.experiment import Experiment
-
     found = []
     if (folder / SWEEP).is_file():
         found.append("all its trials, and the program, function, experiment or jobs that it names")
     if (folder / CONFIG).is_file():
-        experiment = Experiment.load(folder / CONFIG)
-        found += _code_in(experiment.config)
-        found += [f"Python looks for modules in {place}" for place in experiment.paths]
+        found += _code_of(folder)
+    for checkpoint in _checkpoints(folder):
+        try:
+            lines = _code_of(checkpoint)
+        except RayfishError as error:
+            lines = [error.what]
+        found += [f"{checkpoint.relative_to(folder)}: {line}" for line in lines if line not in found]
     if (folder / manifest.HEADER).is_file() or _checkpoints(folder):
         found.append(_PICKLES)
+    return found
+
+
+def _code_of(folder: Path) -> list[str]:
+    """What the config.yaml and the policies of a run or checkpoint name, for the user's eye."""
+    from rayfish.experiment import Experiment
+    from rayfish.run.policy_files import read_policies
+
+    experiment = Experiment.load(folder / CONFIG, resolve=False)
+    found = _code_in(experiment.config)
+    found += [f"Python looks for modules in {place}" for place in experiment.paths]
+    if (folder / "policy").is_dir():
+        found += code_in_policies(read_policies(folder / "policy", weights=False))
     return found
 
 
@@ -337,6 +352,8 @@ def _code_in(config: Mapping[str, Any]) -> list[str]:
     for key, value in tree.leaves(dict(config)):
         code = key in _CODE_KEYS or key.startswith("callbacks.") or key.endswith("custom_model")
         env = key in _ENV_KEYS and value and not is_installed(str(value))
+        if key.startswith(_ENV_CONFIGS):
+            code = any(map(_may_be_code, _texts(value)))
         if value and (code or env):
             found.append(f"{key}={value}")
     return found
