@@ -8,7 +8,8 @@ import json
 import os
 import shutil
 import threading
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -21,12 +22,16 @@ _DEEPEST_JSON = 200
 _SPARE, _SPARE_BYTES = ".spare", 16 * 1024
 
 
-def atomic_write(path: str | Path, text: str) -> None:
-    """Put `text` into `path` so that a reader sees the old content or the new, never a part."""
+def atomic_write(path: str | Path, content: str | bytes) -> None:
+    """Put `content` into `path` so that a reader sees the old one or the new, never a part.
+
+    A symbolic link at `path` is replaced, not followed.
+    """
     path = Path(path)
     beside = path.with_name(f".{path.name}.{os.getpid()}-{threading.get_ident()}.tmp")
     try:
-        _write(beside, text.encode(), os.O_CREAT | os.O_TRUNC)
+        data = content.encode() if isinstance(content, str) else content
+        _write(beside, data, os.O_CREAT | os.O_TRUNC)
         beside.replace(path)
     except BaseException:
         with suppress(OSError):
@@ -53,8 +58,12 @@ def parse_json(text: str | bytes) -> Any:
 
 def set_aside(folder: Path) -> None:
     """Hold some space of the disk, in a hidden file, for the `last_write` in that folder."""
-    # Random bytes: a file system that compresses would keep no space for zeros.
-    _write(folder / _SPARE, os.urandom(_SPARE_BYTES), os.O_CREAT | os.O_TRUNC)
+    try:  # Random bytes: a file system that compresses would keep no space for zeros.
+        _write(folder / _SPARE, os.urandom(_SPARE_BYTES), os.O_CREAT | os.O_TRUNC)
+    except OSError:
+        with suppress(OSError):
+            (folder / _SPARE).unlink(missing_ok=True)
+        raise
 
 
 def last_write(path: Path, text: str) -> None:
@@ -79,7 +88,7 @@ def last_write(path: Path, text: str) -> None:
 
 def _write(path: Path, data: bytes, flags: int = 0) -> None:
     """Write and sync a file; without `O_TRUNC` over the bytes that are there, which takes no new space."""
-    handle = os.open(path, os.O_WRONLY | flags, 0o666)
+    handle = os.open(path, os.O_WRONLY | os.O_NOFOLLOW | flags, 0o666)
     try:
         left = memoryview(data)
         while left:
@@ -88,6 +97,20 @@ def _write(path: Path, data: bytes, flags: int = 0) -> None:
         os.fsync(handle)
     finally:
         os.close(handle)
+
+
+@contextmanager
+def folder_for(path: Path) -> Iterator[None]:
+    """The folder of `path` is there; one that was made for it goes again when nothing was written."""
+    made = not path.parent.exists()
+    path.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        yield
+    except BaseException:
+        if made:
+            with suppress(OSError):  # something is in it
+                path.parent.rmdir()
+        raise
 
 
 def atomic_link(link: str | Path, target: str) -> None:

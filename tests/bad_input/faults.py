@@ -25,9 +25,7 @@ SMALL = (
 )
 """Iterations that take a fraction of a second."""
 
-REMOTE = (
-    "fault_tolerance.delay_between_env_runner_restarts_s=0.5 rollouts.num_env_runners=1 --ray-num-cpus 3"
-)
+REMOTE = "fault_tolerance.delay_between_env_runner_restarts_s=0.5 rollouts.num_env_runners=1 --ray-num-cpus 3"
 
 WORLD = """import ctypes
 import time

@@ -211,14 +211,47 @@ def test_a_damaged_row_of_the_table_costs_that_row(tmp_path, by):
     assert "progress.csv: line 6 is damaged" in sinks.notes[0]
 
 
-def test_a_table_with_a_damaged_header_begins_again(tmp_path):
+def test_a_table_with_a_damaged_header_is_made_again(tmp_path):
     twenty(tmp_path)
+    whole = (tmp_path / "progress.csv").read_bytes()
     before = damage(tmp_path / "progress.csv", 1, b"\xff\xfe\n")
     with open_sinks(tmp_path, Trackers(False), resume_at=20) as sinks:
+        assert (tmp_path / "progress.csv").read_bytes() == whole
         sinks.write(line(21))
-    assert [row[names.ITERATION] for row in rows(tmp_path)] == ["21"]
+    assert [row[names.ITERATION] for row in rows(tmp_path)] == [str(i) for i in range(1, 22)]
     assert (tmp_path / "progress.csv.damaged").read_bytes() == before
-    assert "the header is damaged" in sinks.notes[0]
+    assert "the header is damaged, and the table is made again" in sinks.notes[0]
+
+
+@pytest.mark.parametrize("at", [20, None])
+def test_bytes_at_the_end_that_are_no_line_are_reported(tmp_path, at):
+    twenty(tmp_path)
+    file = tmp_path / "metrics.jsonl"
+    whole = file.read_bytes()
+    file.write_bytes(whole + bytes(7))
+    with open_sinks(tmp_path, Trackers(False), resume_at=at) as sinks:
+        assert sinks.notes == [
+            "metrics.jsonl: 7 bytes at its end are no line and were left out; "
+            "the original is kept as metrics.jsonl.damaged"
+        ]
+    assert file.read_bytes() == whole
+    assert (tmp_path / "metrics.jsonl.damaged").read_bytes() == whole + bytes(7)
+
+
+def test_an_object_without_an_iteration_is_a_damaged_line(tmp_path):
+    twenty(tmp_path)
+    damage(tmp_path / "metrics.jsonl", 5, b"{}\n")
+    with open_sinks(tmp_path, Trackers(False), resume_at=20) as sinks:
+        assert sinks.notes[0].startswith("metrics.jsonl: line 5 is damaged")
+
+
+def test_files_that_are_gone_at_a_resume_are_reported(tmp_path):
+    twenty(tmp_path)
+    (tmp_path / "metrics.jsonl").unlink()
+    with open_sinks(tmp_path, Trackers(False), resume_at=20) as sinks:
+        assert sinks.notes == ["metrics.jsonl is gone: it starts again after iteration 20"]
+    with open_sinks(tmp_path, Trackers(False), resume_at=0) as sinks:
+        assert not sinks.notes
 
 
 def long_files(folder, count):

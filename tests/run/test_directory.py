@@ -13,7 +13,7 @@ import pytest
 
 from rayfish.errors import CheckpointError, RayfishError, RunNotFound
 from rayfish.experiment import Experiment
-from rayfish.files import why_unwritable
+from rayfish.files import set_aside, why_unwritable
 from rayfish.metrics import names
 from rayfish.run import directory
 from rayfish.run.directory import (
@@ -204,6 +204,16 @@ def test_the_end_of_a_run_is_written_on_a_full_disk(experiment, tmp_path):
             run.update(note="x" * 10_000)
         run.finish("failed", "the disk is full")
         assert info_of(run.path)["status"] == "failed"
+        assert [path.name for path in run.path.glob(".*")] == [".lock"]
+
+
+def test_a_resume_on_a_full_disk_leaves_no_empty_file(experiment, tmp_path):
+    with small_disk(tmp_path / "disk", "1m") as disk:
+        run = RunDirectory.create(experiment, disk)
+        run.finish("stopped", "for the test")
+        fill(disk / "filler")
+        with pytest.raises(OSError, match="No space left"):
+            set_aside(run.path)
         assert [path.name for path in run.path.glob(".*")] == [".lock"]
 
 

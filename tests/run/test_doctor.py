@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from typer.testing import CliRunner
 
+from rayfish.algorithm import signatures
 from rayfish.run import doctor
 
 
@@ -70,6 +73,14 @@ def test_a_ray_that_fails_or_hangs_is_reported(monkeypatch, probe, level, words)
     check = doctor.ray_starts()
     assert check.level == level
     assert words in check.what
+
+
+def test_modules_in_the_current_folder_are_not_run(monkeypatch, workdir):
+    for name in ("ray", "yaml", "numpy", "psutil", "rayfish"):
+        Path(f"{name}.py").write_text("from pathlib import Path\nPath('ran').touch()\n")
+    assert doctor.ray_starts().level == doctor.OK
+    signatures._make(workdir / "table.json")
+    assert not Path("ran").exists()
 
 
 def test_the_command_prints_findings_and_fails_when_something_must_be_mended(monkeypatch, workdir):

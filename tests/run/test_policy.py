@@ -14,6 +14,7 @@ import torch
 from gymnasium import spaces
 
 from rayfish.errors import CheckpointError, RayfishError
+from rayfish.run import manifest
 from rayfish.run.policy import load, save_policy
 from tests.models.test_module import module
 from tests.models.test_networks import MASK3, VECTOR
@@ -282,7 +283,9 @@ def test_an_rlmodule_of_the_users_acts_through_rllib(tmp_path, name):
     spec.observation_space, spec.action_space = VECTOR, spaces.Discrete(3)
     built = spec.build()
     built.save_to_path(str(tmp_path / "algorithm/learner_group/learner/rl_module/default_policy"))
-    agent = saved(tmp_path, built=built, paths=[str(tmp_path)])
+    save_policy(tmp_path / "policy", modules={"default_policy": built}, algo="PPO", paths=[str(tmp_path)])
+    manifest.write_header(tmp_path, {})
+    agent = load(tmp_path)
     observations = np.random.default_rng(0).normal(size=(10, 4)).astype(np.float32)
     logits = built.layer(torch.as_tensor(observations))
     if name == "Own":

@@ -34,11 +34,11 @@ def test_a_new_token_can_be_read_by_its_user_alone(home):
 
 def test_a_token_that_others_could_read_is_kept_and_closed_to_them(home):
     file = home / ".ray" / "auth_token"
-    file.parent.mkdir()
+    file.parent.mkdir(mode=0o755)
     file.write_text("kept")
     file.chmod(0o644)
     token.make()
-    assert (file.read_text(), mode(file)) == ("kept", 0o600)
+    assert (file.read_text(), mode(file), mode(file.parent)) == ("kept", 0o600, 0o700)
 
 
 def test_a_token_named_by_its_path_is_left_as_it_is(home, monkeypatch):

@@ -46,7 +46,9 @@ def test_no_folder_is_left_in_rays_results(monkeypatch, tmp_path):
     with rayfish.Trainer("cartpole", *SMALL) as trainer:
         logdir = Path(trainer.algorithm.logdir)
         assert logdir.is_dir()
-    assert not logdir.exists()
+        scratch = logdir.parent.parent
+        assert (scratch.name[:8], scratch.stat().st_mode & 0o777) == ("rayfish-", 0o700)
+    assert not scratch.exists()
     assert not (tmp_path / "ray_results").exists()
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import json
 import sys
@@ -161,6 +162,170 @@ def test_a_name_that_shows_only_under_the_users_words_is_not_the_users(
     assert not marker.exists()
 
 
+def with_config(place: Path, text: str) -> Path:
+    """A checkpoint with another config.yaml, signed with the key of now; the stranger's folder is in it."""
+    head = f"# paths: {json.dumps([str(place.parent / 'theirs')])}\n"
+    (place / "config.yaml").write_text(head + text + ("" if "algo:" in text else "\nalgo: {name: PPO}\n"))
+    manifest.write_header(place, manifest.read_header(place))
+    return place
+
+
+CARTPOLE = "environment: {env: CartPole-v1}\n"
+FIRE = "environment: {env: rayfish/Wildfire-v0}\n"
+FIRE_WITH = "environment: {env: rayfish/Wildfire-v0, env_config: "
+FILE = "THEIRS/rf_evil.py"
+HOSTILE = {
+    "pairs": f"{CARTPOLE}evaluation: {{evaluation_config: [[env, '{FILE}:Env']]}}",
+    "pairs of env_config": f"{CARTPOLE}evaluation: {{evaluation_config: [[env, rayfish/Wildfire-v0], "
+    f"[env_config, {{reward: '{FILE}:reward'}}]]}}",
+    "pairs as env_config": f"{FIRE_WITH}[[reward, '{FILE}:reward']]}}",
+    "pairs as evaluation's env_config": f"{FIRE}evaluation: {{evaluation_config: "
+    f"{{env_config: [[reward, '{FILE}:reward']]}}}}",
+    "sections of pairs": f"environment: [[env, '{FILE}:Env']]\n"
+    f"evaluation: [[evaluation_config, {{env: '{FILE}:Env'}}]]",
+    "!!pairs": f"{CARTPOLE}evaluation: {{evaluation_config: !!pairs [env: '{FILE}:Env']}}",
+    "!!omap": f"{CARTPOLE}evaluation: {{evaluation_config: !!omap [env: '{FILE}:Env']}}",
+    "long tag": f"{CARTPOLE}evaluation: {{evaluation_config: !<tag:yaml.org,2002:omap> [env: '{FILE}:Env']}}",
+    "tag by a directive": f"%TAG !e! tag:yaml.org,2002:\n---\nalgo: {{name: PPO}}\n{CARTPOLE}"
+    f"evaluation: {{evaluation_config: !e!omap [env: '{FILE}:Env']}}",
+    "!!set": f"{FIRE_WITH}{{reward: !!set {{'{FILE}:reward'}}}}}}",
+    "!!binary": FIRE_WITH + "{reward: !!binary cmZfZXZpbDpyZXdhcmQ=}}",
+    "anchor": f"debugging: {{x: &a [[env, '{FILE}:Env']]}}\n{CARTPOLE}evaluation: {{evaluation_config: *a}}",
+    "merge": f"debugging: {{x: &a {{env: '{FILE}:Env'}}}}\n{CARTPOLE}"
+    "evaluation: {evaluation_config: {<<: *a}}",
+    "key written twice": f"{CARTPOLE}environment: {{env: '{FILE}:Env'}}",
+    "variable": f"{CARTPOLE}evaluation: {{evaluation_config: "
+    f"{{env: '${{oc.env:RF_NOT_SET,\"{FILE}:Env\"}}'}}}}",
+    "variable that decodes": f"{CARTPOLE}evaluation: {{evaluation_config: "
+    f'\'${{oc.decode:${{oc.env:RF_NOT_SET,"[[env, \\"{FILE}:Env\\"]]"}}}}\'}}',
+    "variable of env_config": "environment: {env: rayfish/Wildfire-v0, env_config: "
+    "{reward: '${oc.env:RF_NOT_SET,rf_evil}.reward'}}",
+    "reference": f"debugging: {{x: '{FILE}:Env'}}\n{CARTPOLE}"
+    "evaluation: {evaluation_config: {env: '${debugging.x}'}}",
+    "reference in env_config": "debugging: {x: 'rf_evil:reward'}\n"
+    "environment: {env: rayfish/Wildfire-v0, env_config: {reward: '${debugging.x}'}}",
+    "reference to a section": f"debugging: {{x: [[env, '{FILE}:Env']]}}\n{CARTPOLE}"
+    "evaluation: {evaluation_config: '${debugging.x}'}",
+    "spaces": f"environment: {{env: ' {FILE}:Env '}}",
+    "no colon": "environment: {env: rf_evil}",
+    "list as a name": "environment: {env: ['rf_evil:Env']}",
+    "list as a dotted name": "environment: {env: [rf_evil.Env]}",
+    "imports as text": "environment: {env: CartPole-v1, imports: rf_evil}",
+    "imports as keys": "environment: {env: CartPole-v1, imports: {rf_evil: 1}}",
+    "env_config as keys": FIRE_WITH + "{reward: {'rf_evil:reward': 1}}}",
+    "signs that only names have": FIRE_WITH + "{reward: rf_\u2118.reward}}",
+    "old section": f"{CARTPOLE}env_config: {{env: '{FILE}:Env'}}\nevaluation_config: {{env: '{FILE}:Env'}}",
+    "old key of today's": f"{CARTPOLE}env: '{FILE}:Env'\nconfig: {{env: '{FILE}:Env'}}",
+    "upper case": f"{CARTPOLE}Environment: {{env: '{FILE}:Env'}}\nENVIRONMENT: {{ENV: '{FILE}:Env'}}",
+    "dotted key": f"{CARTPOLE}evaluation.evaluation_config.env: '{FILE}:Env'\n"
+    f"evaluation: {{evaluation_config.env: '{FILE}:Env', 'evaluation_config ': {{env: '{FILE}:Env'}}}}",
+    "other code": f"{CARTPOLE}training: {{model: {{custom_model: rf_pack.inner:Env}}}}\n"
+    "callbacks: {callbacks_class: rf_pack.inner:Env, on_episode_end: ['rf_evil:which']}\n"
+    "multi_agent: {policies: {a: {model: {custom_model: rf_pack.inner:Env}}}, "
+    "policy_mapping_fn: 'rf_pack.inner:which'}\n"
+    "rl_module: {rl_module_spec: rf_pack.inner:Env}\nlearners: {learner_class: rf_pack.inner:Env}\n"
+    "rollouts: {env_to_module_connector: 'rf_pack.inner:Env', sample_collector: 'rf_evil:Env'}\n"
+    "evaluation: {custom_evaluation_function: 'rf_pack.inner:Env', evaluation_config: {imports: [rf_evil], "
+    "callbacks: {callbacks_class: rf_evil:Env}, env_task_fn: 'rf_evil:which'}}\n"
+    "algo: {name: PPO, checkpoint_path: rf_evil:Env}",
+}
+
+
+@pytest.mark.parametrize("words", [[], ["debugging.seed=1"], ["environment.env=CartPole-v1"]], ids=len)
+@pytest.mark.parametrize("form", HOSTILE)
+def test_no_form_of_a_strangers_config_imports_their_code(form, words, tmp_path, monkeypatch, marker):
+    package = tmp_path / "theirs/rf_pack"
+    package.mkdir()
+    for file in (package / "__init__.py", package / "inner.py", tmp_path / "theirs/rf_\u2118.py"):
+        file.write_text(f"from pathlib import Path\nPath({str(marker)!r}).touch()\n")
+    sys.path.append(str(tmp_path / "theirs"))  # as where Rayfish runs in their folder
+    by_a_stranger(monkeypatch)
+    place = with_config(checkpoint(tmp_path / "c"), HOSTILE[form].replace("THEIRS", str(tmp_path / "theirs")))
+    by_me(monkeypatch)
+    for open_it in (rayfish.evaluate, rayfish.rollout, rayfish.view):
+        with contextlib.suppress(RayfishError):
+            open_it(place, *words, episodes=1)
+        assert not marker.exists(), form
+    with contextlib.suppress(RayfishError):
+        trust.contents(place)
+    rayfish.load(place)
+    assert not marker.exists()
+
+
+@pytest.mark.parametrize(
+    ("of_all", "of_policy"),
+    [
+        ({"mapping_function": "rf_evil:which"}, {}),
+        ({"algo": "rf_evil.Env"}, {}),
+        ({"paths": "THEIRS"}, {"model": [["custom_model", "rf_evil:Env"]]}),
+        ({}, {"kind": "Native"}),
+        ({}, {"kind": ["native"]}),
+        ({}, {"model": {"custom_model": ["rf_evil:Env"]}}),
+        ({}, {"model": {"custom_model": "rf_evil"}}),
+        ({}, {"observation_space": {"kind": "rf_evil:Env"}}),
+        ({}, {"observation_space": {"kind": "Box", "shape": [4], "dtype": "rf_evil.Env"}}),
+        ({}, {"observation_space": {"kind": "Box", "shape": [1], "dtype": "O", "low": "1", "high": "1"}}),
+    ],
+)
+def test_no_form_of_a_strangers_policy_imports_their_code(of_all, of_policy, tmp_path, monkeypatch, marker):
+    sys.path.append(str(tmp_path / "theirs"))
+    by_a_stranger(monkeypatch)
+    place = checkpoint(tmp_path / "c")
+    data = json.loads((place / "policy/policy.json").read_text())
+    model = data["policies"]["default_policy"]["model"]
+    model["paths"] = [str(tmp_path / "elsewhere")]
+    if isinstance(of_policy.get("model"), dict):
+        of_policy = {"model": model | of_policy["model"]}
+    data["policies"]["default_policy"] |= of_policy
+    (place / "policy/policy.json").write_text(json.dumps(data | of_all))
+    manifest.write_header(place, manifest.read_header(place))
+    by_me(monkeypatch)
+    with contextlib.suppress(Exception):
+        rayfish.load(place).act([0.0] * 4, agent_id="x")
+    assert not marker.exists()
+    assert str(tmp_path / "elsewhere") not in sys.path
+
+
+def test_a_folder_of_pickles_that_became_a_link_is_damaged(tmp_path):
+    place = checkpoint(tmp_path / "c")
+    inner = place / "algorithm/learner_group/learner/rl_module"
+    inner.mkdir(parents=True)
+    (inner / "state.pkl").write_bytes(b"mine")
+    manifest.write_header(place, manifest.read_header(place))
+    (place / "algorithm").rename(tmp_path / "moved")
+    (tmp_path / "moved/learner_group/learner/rl_module/more.pkl").write_bytes(b"theirs")
+    (place / "algorithm").symlink_to(tmp_path / "moved")
+    with pytest.raises(CheckpointError, match="is damaged: algorithm"):
+        manifest.require_files(place, "algorithm/learner_group/learner/rl_module/")
+
+
+def test_my_word_for_a_key_is_not_a_strangers_old_name_for_it(tmp_path, monkeypatch, marker):
+    for number, old in enumerate(("env: {env: 'rf_evil:Env'}", "rollouts: {env: 'rf_evil:Env'}")):
+        by_a_stranger(monkeypatch)
+        place = with_config(checkpoint(tmp_path / f"c{number}"), f"{CARTPOLE}{old}\n")
+        by_me(monkeypatch)
+        with contextlib.suppress(RayfishError):
+            rayfish.evaluate(place, "environment.env=CartPole-v1", episodes=1)
+        assert not marker.exists()
+
+
+@pytest.mark.parametrize(
+    ("text", "what"),
+    [
+        (
+            "evaluation: {evaluation_config: [[env, CartPole-v1]]}",
+            r"evaluation\.evaluation_config: is a list",
+        ),
+        ("evaluation: [[evaluation_config, {}]]", "evaluation: is a list"),
+        ("evaluation: {evaluation_config: !!omap [env: CartPole-v1]}", "line 3: the tag !!omap"),
+    ],
+)
+def test_a_section_that_is_no_mapping_is_refused(text, what, tmp_path):
+    place = with_config(checkpoint(tmp_path / "c"), CARTPOLE + text)
+    with pytest.raises(RayfishError, match=what):
+        rayfish.evaluate(place, episodes=1)
+
+
 def test_my_own_checkpoint_runs_my_code_without_a_question(tmp_path, marker):
     place = checkpoint(tmp_path / "c", "environment.env=rf_evil:Env")
     assert rayfish.evaluate(place, episodes=1).episodes == 1
@@ -288,6 +453,85 @@ def test_the_key_is_in_no_file_of_a_run(tmp_path):
     checkpoint(run.checkpoints / "000001")
     for file in (path for path in run.path.rglob("*") if path.is_file()):
         assert b"5e" * 32 not in file.read_bytes()
+
+
+def test_trusting_a_run_names_what_each_checkpoint_would_run(tmp_path, marker):
+    run = made_run(tmp_path / "a").path
+    checkpoint(run / "checkpoints/000001")
+    checkpoint(run / "checkpoints/000002", "environment.env=rf_evil:Env")
+    checkpoint(run / "checkpoints/000003", "+environment.env_config.reward=rf_evil:reward")
+    checkpoint(run / "checkpoints/000004", policies=("a", "b"), mapping_function="rf_evil:which")
+    checkpoint(run / "checkpoints/000005")
+    (run / "checkpoints/000005/config.yaml").write_text("- damaged")
+    found = trust.contents(run)
+    assert not any("000001: env" in line for line in found)
+    assert "checkpoints/000002: environment.env=rf_evil:Env" in found
+    assert "checkpoints/000003: environment.env_config.reward=rf_evil:reward" in found
+    assert any(line.startswith("checkpoints/000004: the mapping of agents") for line in found)
+    assert any(line.startswith("checkpoints/000005: ") and "cannot be read" in line for line in found)
+    assert not marker.exists()
+
+
+def test_a_checkpoint_that_lost_its_manifest_is_damaged(tmp_path):
+    run = made_run(tmp_path / "a").path
+    place = checkpoint(run / "checkpoints/000003")
+    (place / "rayfish.json").unlink()
+    for open_it in (rayfish.load, rayfish.evaluate):
+        with pytest.raises(CheckpointError, match=r"000003 is damaged: rayfish\.json is missing"):
+            open_it(place)
+    (place / "config.yaml").unlink()
+    with pytest.raises(CheckpointError, match=r"rayfish\.json is missing"):
+        rayfish.load(place)
+    (place / "policy").rename(tmp_path / "a/policy")
+    assert rayfish.load(tmp_path / "a").policies, "a policy that was given away alone"
+
+
+def test_a_policy_that_was_given_away_alone_has_checksums(tmp_path):
+    place = checkpoint(tmp_path / "c")
+    (place / "rayfish.json").unlink()
+    (place / "config.yaml").unlink()
+    weights = next((place / "policy").glob("*.safetensors"))
+    content = bytearray(weights.read_bytes())
+    content[-1] ^= 1
+    weights.write_bytes(content)
+    with pytest.raises(CheckpointError, match="are not as they were written"):
+        rayfish.load(place)
+
+
+def test_nothing_is_written_through_the_links_of_a_run(tmp_path, monkeypatch):
+    by_a_stranger(monkeypatch)
+    run = made_run(tmp_path / "a").path
+    checkpoint(run / "checkpoints/000001")
+    by_me(monkeypatch)
+    mine, elsewhere = tmp_path / "mine.txt", tmp_path / "elsewhere"
+    mine.write_text("mine")
+    elsewhere.mkdir()
+    (run / "view.gif").symlink_to(mine)
+    assert rayfish.view(run).file == str(run / "view.gif")
+    assert not (run / "view.gif").is_symlink()
+    for folder, play in (("evaluations", rayfish.evaluate), ("rollouts", rayfish.rollout)):
+        (run / folder).symlink_to(elsewhere)
+        with pytest.raises(RayfishError, match=f"{folder} is a link to {elsewhere}, outside") as error:
+            play(run, episodes=1)
+        assert "--out" in error.value.hint
+        play(run, episodes=1, out=tmp_path / f"my-{folder}")
+    assert mine.read_text() == "mine"
+    assert not list(elsewhere.iterdir())
+
+
+def test_what_cannot_be_written_leaves_no_empty_folder(tmp_path, monkeypatch):
+    run = made_run(tmp_path / "a").path
+    checkpoint(run / "checkpoints/000001")
+
+    def full(*args, **options):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("rayfish.run.evaluate.atomic_write", full)
+    monkeypatch.setattr("rayfish.run.rollout.atomic_write", full)
+    for play in (rayfish.evaluate, rayfish.rollout):
+        with pytest.raises(RayfishError, match="No space left on device"):
+            play(run, episodes=1)
+    assert not {"evaluations", "rollouts"} & {path.name for path in run.iterdir()}
 
 
 def test_a_command_asks_names_the_flag_and_signs(tmp_path, monkeypatch, marker):

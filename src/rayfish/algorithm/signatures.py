@@ -99,7 +99,7 @@ def _make(target: Path) -> None:
     """Make the table in a process of its own: the caller stays free of RLlib."""
     target.parent.mkdir(parents=True, exist_ok=True)
     partial = target.with_suffix(f".{os.getpid()}.part")
-    command = [sys.executable, "-m", "rayfish.algorithm.signatures", str(partial)]
+    command = [sys.executable, "-P", "-m", "rayfish.algorithm.signatures", str(partial)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode != 0 or not partial.is_file():
         last = (done.stderr.strip().splitlines() or ["no output"])[-1]

@@ -33,7 +33,7 @@ from rayfish.envs.limits import limit_steps
 from rayfish.envs.resolve import notice as on_name
 from rayfish.envs.resolve import resolve
 from rayfish.envs.rewards import ClipFault
-from rayfish.envs.spec import EnvConfig, EnvSpec, ImportsFault, env_config_of, from_experiment
+from rayfish.envs.spec import EVALUATION, EnvConfig, EnvSpec, ImportsFault, env_config_of, from_experiment
 from rayfish.envs.state import find_way, why_not_pickled
 from rayfish.envs.tasks import TaskFault, require_tasks
 from rayfish.errors import EnvironmentFault, Problem, RayfishError
@@ -210,8 +210,10 @@ def problems(experiment: Experiment) -> tuple[list[Problem], EnvInfo | None]:
     """
     found: list[Problem] = []
     info = _described(experiment, found, evaluation=False)
-    override = experiment.section("evaluation").get("evaluation_config") or {}
-    if info is None or not (override.get("env_config") or override.get("env")):
+    override = experiment.get(EVALUATION) or {}
+    if info is None or not isinstance(override, dict):  # which the check of the keys reports
+        return found, info
+    if not (override.get("env_config") or override.get("env")):
         return found, info
     other = _described(experiment, found, evaluation=True)
     if other is not None:

@@ -20,6 +20,10 @@ if TYPE_CHECKING:
     from rayfish.experiment.experiment import Experiment
 
 
+EVALUATION = "evaluation.evaluation_config"
+"""What differs in evaluation: `env`, `env_config`, `horizon`."""
+
+
 class ImportsFault(CodeError):
     """What `environment.imports` names cannot be imported."""
 
@@ -110,7 +114,7 @@ def from_experiment(experiment: Experiment, *, evaluation: bool = False) -> EnvS
     name, given = environment.get("env"), experiment.env
     horizon = rollouts.get("horizon")
     if evaluation:
-        override = _evaluation_config(experiment)
+        override = experiment.mapping(EVALUATION)
         if override.get("env"):
             name, given = override["env"], None
         horizon = override.get("horizon", horizon)
@@ -136,9 +140,9 @@ def from_experiment(experiment: Experiment, *, evaluation: bool = False) -> EnvS
 
 def env_config_of(experiment: Experiment, *, evaluation: bool = False) -> dict[str, Any]:
     """The `env_config` of an experiment; evaluation's own keys are merged over it, level by level."""
-    config = copy.deepcopy(dict(experiment.section("environment").get("env_config") or {}))
+    config = experiment.mapping("environment.env_config")
     if evaluation:
-        config = _merged(config, _evaluation_config(experiment).get("env_config") or {})
+        config = _merged(config, experiment.mapping(f"{EVALUATION}.env_config"))
     return _located(config, experiment.paths)
 
 
@@ -164,10 +168,6 @@ def _located(value: Any, folders: Sequence[str | Path], key: str = "") -> Any:
         return next((str(place) for place in places if place.exists()), value)
     except (OSError, ValueError):  # too long for a path, or with signs that none has
         return value
-
-
-def _evaluation_config(experiment: Experiment) -> dict[str, Any]:
-    return dict(experiment.section("evaluation").get("evaluation_config") or {})
 
 
 def _merged(base: dict[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:

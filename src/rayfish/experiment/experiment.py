@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 _HEADER = "# The whole experiment, resolved; `rayfish train -f` on this file repeats it."
 _PATHS_KEY = "# paths:"
 _ORIGIN_COLUMN = 60
+_SHORT_FORMS = ("callbacks", "framework")  # may be one value, see `compose`
 
 
 @dataclass(frozen=True)
@@ -105,6 +106,7 @@ class Experiment:
         paths = [line.removeprefix(_PATHS_KEY) for line in text.splitlines() if line.startswith(_PATHS_KEY)]
         folders = safe_load(paths[0]) if paths else [str(file.resolve().parent)]
         variables = _fill_variables(config, origins) if resolve else {}
+        _require_sections(config, file)
         return cls(config, origins, paths=tuple(folders), variables=variables)
 
     def save(self, path: str | Path) -> None:
@@ -140,6 +142,16 @@ class Experiment:
         value = self.config.get(name)
         return copy.deepcopy(value) if isinstance(value, dict) else {}
 
+    def mapping(self, dotted: str) -> dict[str, Any]:
+        """A copy of the keys below a dotted key; empty where there are none.
+
+        :raises ConfigError: something else is there; a list of pairs is no section
+        """
+        value = self.get(dotted)
+        if value is not None and not isinstance(value, dict):
+            raise ConfigError([_no_section(dotted, value, self.origin(dotted))])
+        return copy.deepcopy(value or {})
+
     def origin(self, dotted: str) -> str:
         """Where a value was written, "" when unknown; a section's own keys are asked for one by one."""
         while dotted:
@@ -169,6 +181,20 @@ def _unreadable(file: Path, what: str) -> ConfigError:
     copies = sorted(file.parent.glob("checkpoints/[0-9]*/config.yaml"))
     hint = f"put back its copy: cp {copies[-1]} {file}" if copies else "name a run folder or its config.yaml"
     return ConfigError([Problem(str(file), what, hint)])
+
+
+def _require_sections(config: Mapping[str, Any], file: Path) -> None:
+    from rayfish.experiment.sections import SECTIONS
+
+    for name in SECTIONS:
+        value = config.get(name)
+        if value is not None and not isinstance(value, dict) and name not in _SHORT_FORMS:
+            raise ConfigError([_no_section(name, value, str(file))])
+
+
+def _no_section(key: str, value: Any, where: str) -> Problem:
+    what = f"is a {type(value).__name__}, not a group of keys"
+    return Problem(key, what, f"write {key.rpartition('.')[2]}: {{key: value}}", where)
 
 
 def _fill_variables(config: dict[str, Any], origins: dict[str, str]) -> dict[str, tuple[Any, Any]]:

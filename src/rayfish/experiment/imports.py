@@ -50,9 +50,9 @@ def load_object(path: str, paths: Sequence[str | Path] = ()) -> Any:
         if not head or not names:
             raise CodeError(f"{text!r} is not an import path", _FORMS)
         return _attribute(load_module(head, paths), names, text)
-    parts = head.split(".")
-    if len(parts) < 2 or not all(part.isidentifier() for part in parts):
+    if not is_dotted_name(head):
         raise CodeError(f"{text!r} is not an import path", _FORMS)
+    parts = head.split(".")
     # The longest prefix that is a module carries the rest as attributes.
     for cut in range(len(parts) - 1, 0, -1):
         name = ".".join(parts[:cut])
@@ -150,6 +150,11 @@ def require_place(path: str, paths: Sequence[str | Path] = ()) -> None:
 def is_file_path(text: str) -> bool:
     """Whether the part of an import path before the colon names a Python file."""
     return text.endswith(".py")
+
+
+def is_dotted_name(text: str) -> bool:
+    """Whether a text may be `pkg.mod.Name`."""
+    return "." in text and all(part.isidentifier() for part in text.split("."))
 
 
 def public_names(module: ModuleType) -> list[str]:

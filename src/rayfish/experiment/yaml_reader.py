@@ -1,7 +1,8 @@
 """YAML as OmegaConf reads it (1e-3 is a number), within limits: every file and flag goes through here.
 
 A few lines can stand for billions of values (aliases of aliases), for themselves, or for brackets deeper than
-Python's stack. Such a text is refused from its events, before anything is built.
+Python's stack. Such a text is refused from its events, before anything is built. So are tags for pairs, sets
+and bytes, which look like a list or a text to one reader and like a section to another.
 """
 
 from __future__ import annotations
@@ -21,8 +22,12 @@ _EXACT_BYTES = 200_000
 """Up to this size the errors of PyYAML's own parser, which are better, are worth its time."""
 
 
+_TAGS = "tag:yaml.org,2002:"
+_REFUSED = ("pairs", "omap", "set", "binary")
+
+
 class Excess(yaml.MarkedYAMLError):
-    """A text that is too large, too deep, or contains itself.
+    """A text that is too large, too deep, contains itself, or has a tag that no experiment needs.
 
     :param hint: the next step
     """
@@ -95,6 +100,7 @@ def _require_limits(text: str) -> None:
             count += sizes.get(event.anchor, 1)
         elif isinstance(event, yaml.NodeEvent):
             count += 1
+            _require_plain(event)
             if isinstance(event, yaml.CollectionStartEvent):
                 opened.append((event.anchor, count))
         if len(opened) > DEEPEST:
@@ -102,6 +108,14 @@ def _require_limits(text: str) -> None:
         if count > MOST_VALUES:
             what = f"it holds more than {MOST_VALUES:,} values, each alias counted for what it stands for"
             raise Excess(what, "keep data in files of its own, and name their paths", event.start_mark)
+
+
+def _require_plain(event: Any) -> None:
+    tag = (event.tag or "").removeprefix(_TAGS)
+    if tag in _REFUSED:
+        raise Excess(
+            f"the tag !!{tag} is not allowed", "write a plain list, section or text", event.start_mark
+        )
 
 
 @functools.cache

@@ -15,6 +15,7 @@ goes is renamed first, then removed. So a folder with a number for a name is alw
 
 from __future__ import annotations
 
+import errno
 import os
 import platform
 import shutil
@@ -28,7 +29,7 @@ import rayfish
 from rayfish.algorithm.contradictions import INEXACT
 from rayfish.envs.kinds import in_short
 from rayfish.errors import CheckpointError, RayfishError
-from rayfish.files import atomic_link, exchange
+from rayfish.files import atomic_link, exchange, is_full, why_unwritable
 from rayfish.metrics import text
 from rayfish.run import manifest, trust
 from rayfish.run.manifest import REPLAY, read_header, require_whole
@@ -67,12 +68,24 @@ def write(
         _sync_one(folder.parent)
     except (OSError, SafetensorError) as error:
         raise CheckpointError(
-            f"the checkpoint {folder} could not be written: {error}; earlier checkpoints are untouched",
+            f"the checkpoint {folder} could not be written: {_reason(error, folder)}; "
+            "earlier checkpoints are untouched",
             "free space or choose another place with runtime.local_dir, then rayfish train --resume last",
         ) from error
     finally:
         shutil.rmtree(draft, ignore_errors=True)
     return folder
+
+
+def _reason(error: Exception, folder: Path) -> str:
+    """Why a checkpoint cannot be written; a full disk, which each library reports otherwise, in our words."""
+    if isinstance(error, OSError) and is_full(error):
+        code = error.errno or errno.ENOSPC
+    elif "No space left" in str(error):  # safetensors
+        code = errno.ENOSPC
+    else:
+        return str(error)
+    return why_unwritable(OSError(code, os.strerror(code)), folder)[0]
 
 
 def _fill(draft: Path, trainer: Trainer, best: dict[str, Any] | None, *, to_play: bool) -> None:
@@ -305,9 +318,10 @@ class Checkpoints:
             except CheckpointError as error:
                 damaged.append(error.what)
         if damaged:
+            config = self.folder.parent / "config.yaml"
             raise CheckpointError(
                 f"no checkpoint of this run can be read: {damaged[0]}",
-                "start a new run with the same config.yaml: rayfish train -f RUN/config.yaml",
+                f"start a new run with the same settings: rayfish train -f {config}",
             )
         return None, []
 

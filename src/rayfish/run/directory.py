@@ -29,7 +29,7 @@ from rayfish.experiment.old.results import todays_metric
 from rayfish.experiment.tree import leaves
 from rayfish.files import atomic_link, atomic_write, last_write, parse_json, set_aside, why_unwritable
 from rayfish.metrics import names
-from rayfish.run import lease
+from rayfish.run import lease, manifest
 from rayfish.run.named import SweepFolder, age, answering, few, newest_first, sweeps_at, wrong_types
 from rayfish.run.old_checkpoint import refuse
 from rayfish.run.trust import save_config
@@ -405,6 +405,8 @@ def find_checkpoint(
         if (run.checkpoints / name / "rayfish.json").is_file():
             return (run.checkpoints / name).resolve()
     known = [checkpoint.name for checkpoint in run.list_checkpoints()]
+    if wanted[0] in known:
+        manifest.require_files(run.checkpoints / wanted[0], manifest.HEADER)
     if not known:
         raise CheckpointError(
             f"the run {run.path} has no checkpoint (its status is {run.status})",

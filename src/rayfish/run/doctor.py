@@ -225,13 +225,15 @@ def ray_starts() -> Check:
     """Start Ray, run one task, stop it."""
     begun = time.monotonic()
     ray_token.make()
-    # Its own process: a Ray that hangs or dies must not take this one along.
+    # Its own process: a Ray that hangs or dies must not take this one along. Not in the current folder, which
+    # Ray's workers have first on their path: a ray.py there would run.
     process = subprocess.Popen(
-        [sys.executable, "-c", _RAY_PROBE],
+        [sys.executable, "-P", "-c", _RAY_PROBE],
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
         text=True,
         env={OPEN_TO_OTHERS: "0", **os.environ},
+        cwd="/",
     )
     try:
         _, errors = process.communicate(timeout=_RAY_TIMEOUT_S)

@@ -17,7 +17,7 @@ from typing import Any
 from rayfish.errors import RayfishError
 from rayfish.experiment import Experiment
 from rayfish.experiment.words import Override, as_words
-from rayfish.files import atomic_write, why_unwritable
+from rayfish.files import atomic_write, folder_for, why_unwritable
 from rayfish.run import baselines as base
 from rayfish.run import episodes_table, playing
 from rayfish.run.baselines import Offer, Row
@@ -133,6 +133,7 @@ def evaluate(
         env=env,
         trust=trust,
     )
+    file = _place(game.checkpoint) if out is None else Path(out).expanduser()
     experiment = game.experiment
     offer = base.required(experiment) if baselines else base.offer_of(experiment)
     chosen = offer.choose(baselines) if offer is not None else []
@@ -140,7 +141,6 @@ def evaluate(
     with explained(experiment), playing.opened(game) as world:
         rows = _rows(game, world, offer, tell)
         beside = _beside(offer, chosen, rows, seed, tell)
-    file = _place(game.checkpoint) if out is None else Path(out).expanduser()
     found = _found(
         str(game.checkpoint), game.env_name, rows, beside, offer=offer, begun=begun, seed=seed, file=str(file)
     )
@@ -271,8 +271,8 @@ def _place(checkpoint: Path) -> Path:
 def _write(found: Evaluation) -> None:
     file = Path(found.file)
     try:
-        file.parent.mkdir(parents=True, exist_ok=True)
-        atomic_write(file, json.dumps(asdict(found), indent=2) + "\n")
+        with folder_for(file):
+            atomic_write(file, json.dumps(asdict(found), indent=2) + "\n")
     except OSError as error:
         reason, remedy = why_unwritable(error, file)
         raise RayfishError(

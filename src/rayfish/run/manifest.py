@@ -25,6 +25,7 @@ LAYOUT = 3
 
 HEADER = "rayfish.json"
 REPLAY = "replay.lz4"
+_BESIDE_POLICY = ("algorithm", "processes", "config.yaml", REPLAY)
 _BLOCK = 2**20
 _RACY_S = 2.0
 _NOT_OURS = (".nfs", ".DS_Store")  # what file systems and file managers leave anywhere
@@ -97,11 +98,13 @@ def header_text(folder: Path, values: Mapping[str, Any]) -> str:
 def require_files(folder: Path, *names: str) -> None:
     """The files that are about to be read are as they were written; `part/` means all below it.
 
-    A folder without a manifest (a policy that was saved alone) has nothing to be compared with.
+    A policy that was saved alone has no manifest to be compared with.
 
     :raises CheckpointError: with the file that is not
     """
     if not (folder / HEADER).is_file():
+        if is_checkpoint(folder):
+            raise _damaged(folder, HEADER, "is missing")
         return
     listed = read_header(folder).get("files") or {}
     if not listed:
@@ -109,8 +112,16 @@ def require_files(folder: Path, *names: str) -> None:
     there = [name for name, _ in _listed(folder)] if any(name.endswith("/") for name in names) else []
     for name in names:
         inside = name.endswith("/")
+        if link := next((one for one in there if name.startswith(f"{one}/")), None):
+            raise _damaged(folder, link)
         for wanted in [one for one in {*listed, *there} if one.startswith(name)] if inside else [name]:
             _require_file(folder, wanted, listed)
+
+
+def is_checkpoint(folder: Path) -> bool:
+    """Whether a folder is, or was, a checkpoint: more than a policy that was given away alone."""
+    numbered = folder.parent.name == "checkpoints" and folder.name.isdigit()
+    return numbered or any((folder / name).exists() for name in (HEADER, *_BESIDE_POLICY))
 
 
 def require_whole(folder: Path, header: dict[str, Any]) -> None:

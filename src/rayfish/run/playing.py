@@ -169,12 +169,13 @@ def _experiment(
     if is_trusted(checkpoint):
         return experiment
     words = as_words(overrides)
-    code = code_in_env(experiment, words)
+    without_paths = replace(experiment, paths=own_paths(words))
+    code = code_in_env(without_paths, words)
     code += code_in_policies(read_policies(checkpoint / "policy", weights=False))
     if code or trust:
         require(checkpoint, code, trust=trust)
         return experiment
-    return replace(experiment, paths=own_paths(words))
+    return without_paths
 
 
 @contextmanager
@@ -223,6 +224,10 @@ def place(checkpoint: Path, many: str, one: str) -> Path:
     name = f"{time.strftime('%Y%m%d-%H%M%S')}-{secrets.token_hex(2)}"
     run = checkpoint.parent.parent
     if checkpoint.parent.name == "checkpoints" and (run / "run.json").is_file():
+        target = (run / many).resolve()
+        if not target.is_relative_to(run.resolve()):
+            what = f"{run / many} is a link to {target}, outside of the run"
+            raise RayfishError(what, "name a place to write with --out")
         return run / many / name
     return checkpoint.parent / f"{one}-{name}"
 

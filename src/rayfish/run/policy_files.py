@@ -112,6 +112,7 @@ def save_policy(
             "normalize_actions": normalize_actions,
             "clip_actions": clip_actions,
             "normaliser": [{"path": list(leaf["path"]), "clip": float(leaf["clip"])} for leaf in leaves],
+            "sha256": manifest.sha256(folder / _file(name)),
         }
     data = {
         "layout": LAYOUT,
@@ -147,7 +148,7 @@ def read_policies(folder: Path, *, weights: bool = True) -> SavedPolicies:
     policies = {}
     try:
         for name, entry in data["policies"].items():
-            tensors = _tensors(folder / _file(name)) if weights else {}
+            tensors = _tensors(folder / _file(name), entry.get("sha256")) if weights else {}
             described = entry if weights else {**entry, "normaliser": []}
             policies[name] = _read_policy(name, described, tensors)
         paths = [str(path) for path in data.get("paths", [])]
@@ -193,13 +194,19 @@ def _incomplete(folder: Path, error: Exception) -> CheckpointError:
     )
 
 
-def _tensors(file: Path) -> dict[str, torch.Tensor]:
+def _tensors(file: Path, sha256: str | None) -> dict[str, torch.Tensor]:
+    """The weights in a file, checked against what `policy.json` says of it; older ones say nothing."""
     from safetensors import SafetensorError
     from safetensors.torch import load_file
 
     manifest.require_files(file.parent.parent, f"{file.parent.name}/{file.name}")
     try:
-        return load_file(file)
+        tensors = load_file(file)
+        if sha256 is not None and manifest.sha256(file) != sha256:
+            raise CheckpointError(
+                f"the weights {file} are not as they were written", manifest.another(file.parent.parent)
+            )
+        return tensors
     except FileNotFoundError:
         raise CheckpointError(
             f"the weights {file} are missing", manifest.another(file.parent.parent)

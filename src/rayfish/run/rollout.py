@@ -16,7 +16,7 @@ import shutil
 import signal
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from types import FrameType
@@ -24,7 +24,7 @@ from typing import Any
 
 from rayfish.errors import RayfishError, RunFailed
 from rayfish.experiment.words import Override, as_words
-from rayfish.files import atomic_write
+from rayfish.files import atomic_write, folder_for
 from rayfish.metrics.text import counted
 from rayfish.run import episodes_table, playing, provenance, signals
 from rayfish.run.faults import explained
@@ -239,11 +239,12 @@ def _place(game: Game, out: str | Path | None) -> Path:
 def _draft(folder: Path) -> Iterator[Path]:
     """A hidden folder beside `folder` that becomes it, or part of it, when all went well."""
     draft = folder.parent / f".writing-{folder.name}"
-    with writing_to(folder):
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        shutil.rmtree(draft, ignore_errors=True)
-        draft.mkdir()
-    try:
+    with ExitStack() as stack:
+        with writing_to(folder):
+            stack.enter_context(folder_for(folder))
+            stack.callback(shutil.rmtree, draft, ignore_errors=True)
+            shutil.rmtree(draft, ignore_errors=True)
+            draft.mkdir()
         yield draft
         with writing_to(folder):
             if folder.exists():
@@ -251,5 +252,3 @@ def _draft(folder: Path) -> Iterator[Path]:
                     (draft / name).replace(folder / name)
             else:
                 draft.rename(folder)
-    finally:
-        shutil.rmtree(draft, ignore_errors=True)

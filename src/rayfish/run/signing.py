@@ -164,7 +164,8 @@ def text_is_own(kind: str, text: str) -> bool:
     """Whether text has a seal of this user's that fits it."""
     body, line, found = text.partition(_LINE)
     try:
-        return bool(line) and is_own(kind, body.encode(), parse_json(found))
+        alone = len(found.splitlines()) == 1  # what follows it would be read, too
+        return bool(line) and alone and is_own(kind, body.encode(), parse_json(found))
     except ValueError:
         return False
 

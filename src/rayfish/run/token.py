@@ -32,7 +32,7 @@ def bring() -> None:
 def make() -> None:
     """For a local Ray: a token that this user alone can read, before Ray makes one that everyone can.
 
-    One that is there is kept; others are no longer let read it, unless `RAY_AUTH_TOKEN_PATH` names it.
+    One that is there is kept; it and its folder are closed to others, unless `RAY_AUTH_TOKEN_PATH` names it.
     Where the home folder cannot be written, it is kept in a temporary folder, for this process's lifetime.
     """
     if os.environ.get(_MODE, "token").lower() != "token" or _TOKEN in os.environ:
@@ -68,7 +68,8 @@ def _write(file: Path) -> None:
 
 
 def _tighten(file: Path) -> None:
-    found = file.stat()
-    if found.st_uid == os.getuid() and stat.S_IMODE(found.st_mode) & 0o077:
-        with suppress(OSError):
-            file.chmod(0o600)
+    for path, mode in ((file, 0o600), (file.parent, 0o700)):
+        found = path.stat()
+        if found.st_uid == os.getuid() and stat.S_IMODE(found.st_mode) & 0o077:
+            with suppress(OSError):
+                path.chmod(mode)

@@ -284,7 +284,7 @@ class Run:
         self.interrupts.begin()
         resume_at = recover.restore(self) if self.resumed else None
         self.sinks = self._open.enter_context(open_sinks(folder, self.experiment, resume_at=resume_at))
-        for note in self.sinks.notes:
+        for note in self.sinks.notes if self._donor is None else ():  # its files are in another run
             self.console.note(note, "WARNING")
         if self.resumed and self._donor is None:
             self.directory.continued(self.experiment, resume_at or 0)

@@ -330,7 +330,9 @@ class Trainer(TrainerNames):
 
         threads.use(1)  # initial weights may depend on it
         with self._watched():
-            algorithm = build_algorithm(self.config.copy(copy_frozen=False), self._scratch)
+            # In a folder of its own: Ray lets every user write there.
+            logdir = str(Path(self._scratch) / "results")
+            algorithm = build_algorithm(self.config.copy(copy_frozen=False), logdir)
             follow_learners(algorithm, self._setup_worker, Patience.of(self.experiment))
         self.threads = thread_counts(algorithm, self.info)
         share_threads(algorithm, self.threads)

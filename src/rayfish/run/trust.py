@@ -6,7 +6,6 @@ read, and only installed environments are made; for more the user is asked, or s
 
 from __future__ import annotations
 
-import re
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -16,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from rayfish.errors import CheckpointError, NotTrusted, RayfishError
 from rayfish.experiment import tree
+from rayfish.experiment.imports import is_dotted_name
 from rayfish.files import atomic_write, parse_json
 from rayfish.run import manifest, signing
 
@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 
 CONFIG, SWEEP, JOBS = "config.yaml", "sweep.json", "jobs.json"
 _PICKLES = "its saved state (algorithm/, processes/) is pickled, which runs whatever it says"
-_DOTTED = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)+")
 _ENV_KEYS = ("environment.env", "evaluation.evaluation_config.env")
+_ENV_CONFIGS = ("environment.env_config", "evaluation.evaluation_config.env_config")
 _IMPORTS = "environment.imports"
 _CODE_KEYS = (_IMPORTS, "environment.env_task_fn", "multi_agent.policy_mapping_fn")
 _accepted: set[Path] = set()
@@ -155,20 +155,24 @@ def code_in_policies(saved: SavedPolicies) -> list[str]:
 def code_in_env(experiment: Experiment, words: Sequence[str] = ()) -> list[str]:
     """What making the evaluation environment would run of another user's code, one line each.
 
-    :param experiment: as it was found, with the user's words laid upon it
+    Looks at the spec and the `env_config` that the environment is made of, not at the keys of the file.
+
+    :param experiment: the one that is played, with the user's words laid upon it
     :param words: what the user has set, `key=value`; not asked about
     """
-    own = _keys(words)
-    named = {key: experiment.get(key) for key in _ENV_KEYS if experiment.env is None or key != _ENV_KEYS[0]}
-    found = [
-        f"{key}={value} is imported"
-        for key, value in (named | {_IMPORTS: experiment.get(_IMPORTS)}).items()
-        if value and key not in own and (key == _IMPORTS or not is_installed(str(value)))
-    ]
-    for section in ("environment.env_config", "evaluation.evaluation_config.env_config"):
-        for key, value in _leaves(experiment.get(section)).items():
-            if any(map(_may_be_code, _texts(value))) and f"{section}.{key}" not in own:
-                found.append(f"{section}.{key}={value} may be imported")
+    from rayfish.envs.spec import env_config_of, from_experiment
+
+    own = _values(words)
+    spec, found = from_experiment(experiment, evaluation=True), []
+    key = _ENV_KEYS[bool(experiment.get(_ENV_KEYS[1]))]
+    if spec.object is None and not is_installed(spec.name) and own.get(key) != spec.name:
+        found.append(f"{key}={spec.name} is imported")
+    if spec.imports and own.get(_IMPORTS) != experiment.get(_IMPORTS):
+        found.append(f"{_IMPORTS}={experiment.get(_IMPORTS)} is imported")
+    for key, value in tree.leaves(env_config_of(experiment, evaluation=True)):
+        section = _ENV_CONFIGS[experiment.get(f"{_ENV_CONFIGS[1]}.{key}") is not None]
+        if any(map(_may_be_code, _texts({key: value}))) and own.get(f"{section}.{key}") != value:
+            found.append(f"{section}.{key}={value} may be imported")
     return found
 
 
@@ -178,14 +182,20 @@ def own_paths(words: Sequence[str]) -> tuple[str, ...]:
     return (str(Path.cwd()),) if any(map(_may_be_code, values)) else ()
 
 
-def _keys(words: Sequence[str]) -> set[str]:
-    """The keys that words set, each alone: a word for a section leaves what else is in it."""
-    return {word.partition("=")[0].lstrip("+~") for word in words}
+def _values(words: Sequence[str]) -> dict[str, Any]:
+    """What words set, by key: a word for a section leaves what else is in it."""
+    from rayfish.experiment.overrides import parse
+
+    found: dict[str, Any] = {}
+    for override in parse(words):
+        value = None if override.is_delete() else override.value()
+        found |= dict(tree.leaves({override.key_or_group: value}))
+    return found
 
 
 def _may_be_code(text: str) -> bool:
     """Whether a text has the form of an import path: rather once too often than once too seldom."""
-    return ":" in text or ".py" in text or bool(_DOTTED.fullmatch(text.strip()))
+    return ":" in text or ".py" in text or is_dotted_name(text.strip())
 
 
 def is_installed(name: str) -> bool:
@@ -233,17 +243,32 @@ def _sign_all(folder: Path) -> list[str]:
 
 def contents(folder: Path) -> list[str]:
     """What trusting a run, checkpoint or sweep allows, one line each."""
-    from rayfish.experiment import Experiment
-
     found = []
     if (folder / SWEEP).is_file():
         found.append("all its trials, and the program, function, experiment or jobs that it names")
     if (folder / CONFIG).is_file():
-        experiment = Experiment.load(folder / CONFIG)
-        found += _code_in(experiment.config)
-        found += [f"Python looks for modules in {place}" for place in experiment.paths]
+        found += _code_of(folder)
+    for checkpoint in _checkpoints(folder):
+        try:
+            lines = _code_of(checkpoint)
+        except RayfishError as error:
+            lines = [error.what]
+        found += [f"{checkpoint.relative_to(folder)}: {line}" for line in lines if line not in found]
     if (folder / manifest.HEADER).is_file() or _checkpoints(folder):
         found.append(_PICKLES)
+    return found
+
+
+def _code_of(folder: Path) -> list[str]:
+    """What the config.yaml and the policies of a run or checkpoint name, for the user's eye."""
+    from rayfish.experiment import Experiment
+    from rayfish.run.policy_files import read_policies
+
+    experiment = Experiment.load(folder / CONFIG, resolve=False)
+    found = _code_in(experiment.config)
+    found += [f"Python looks for modules in {place}" for place in experiment.paths]
+    if (folder / "policy").is_dir():
+        found += code_in_policies(read_policies(folder / "policy", weights=False))
     return found
 
 
@@ -326,20 +351,18 @@ def _code_in(config: Mapping[str, Any]) -> list[str]:
     for key, value in tree.leaves(dict(config)):
         code = key in _CODE_KEYS or key.startswith("callbacks.") or key.endswith("custom_model")
         env = key in _ENV_KEYS and value and not is_installed(str(value))
+        if key.startswith(_ENV_CONFIGS):
+            code = any(map(_may_be_code, _texts(value)))
         if value and (code or env):
             found.append(f"{key}={value}")
     return found
-
-
-def _leaves(section: Any) -> dict[str, Any]:
-    return dict(tree.leaves(section)) if isinstance(section, Mapping) else {"": section}
 
 
 def _texts(value: Any) -> Iterator[str]:
     if isinstance(value, str):
         yield value
     elif isinstance(value, Mapping):
-        for part in value.values():
+        for part in (*value, *value.values()):
             yield from _texts(part)
     elif isinstance(value, list | tuple):
         for part in value:

@@ -20,7 +20,7 @@ from rayfish.envs import build as envs
 from rayfish.envs import guard
 from rayfish.errors import EnvironmentFault, RayfishError
 from rayfish.experiment.words import Override
-from rayfish.files import is_full, why_unwritable
+from rayfish.files import why_unwritable
 from rayfish.run import episodes_table, playing
 from rayfish.run.faults import explained
 from rayfish.run.playing import Game, Moment
@@ -113,8 +113,6 @@ def view(
     try:
         save_gif(file, pictures.frames, seconds=pictures.seconds)
     except OSError as error:
-        if is_full(error):
-            file.unlink(missing_ok=True)  # a part of it
         reason, remedy = why_unwritable(error, file)
         what = f"the GIF cannot be written to {file}: {reason}"
         raise RayfishError(what, f"{remedy}, or name another file with --out") from error

@@ -7,6 +7,7 @@ blows. Equal inputs give equal pixels.
 
 from __future__ import annotations
 
+import io
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import accumulate, pairwise
@@ -19,6 +20,7 @@ from PIL import Image, ImageDraw, ImageFilter
 from rayfish.envs.wildfire import codes
 from rayfish.envs.wildfire import render_parts as parts
 from rayfish.errors import RayfishError
+from rayfish.files import atomic_write, folder_for
 
 Agent = tuple[float, float, int | str]
 """An agent on the map: x, y, and the number on its marker."""
@@ -309,9 +311,9 @@ def save_gif(
     moments = [round(100 * moment) for moment in accumulate(lengths, initial=0.0)]
     durations = [10 * max(2, then - now) for now, then in pairwise(moments)]
     target = Path(path)
-    target.parent.mkdir(parents=True, exist_ok=True)
+    content = io.BytesIO()
     indexed[0].save(
-        target,
+        content,
         format="GIF",
         save_all=True,
         append_images=indexed[1:],
@@ -320,6 +322,8 @@ def save_gif(
         disposal=1,
         optimize=True,
     )
+    with folder_for(target):
+        atomic_write(target, content.getvalue())
     return target
 
 

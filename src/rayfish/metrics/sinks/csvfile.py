@@ -6,10 +6,12 @@ import csv
 import io
 import os
 from collections.abc import Iterator, Mapping
+from itertools import chain
 from pathlib import Path
 
 from rayfish.metrics import names
 from rayfish.metrics.sinks import lines
+from rayfish.metrics.sinks.jsonl import each_line
 
 
 class CsvSink:
@@ -22,7 +24,7 @@ class CsvSink:
     def __init__(self, path: Path, resume_at: int | None = None) -> None:
         self._path = path
         self._columns: list[str] = []
-        self.notes: list[str] = []
+        self.notes = lines.note_if_gone(path, resume_at)
         if path.exists() and path.stat().st_size:
             self._take_up(resume_at)
         self._file = path.open("a", encoding="utf-8", newline="")
@@ -55,9 +57,8 @@ class CsvSink:
             self._columns = []
         if names.ITERATION not in self._columns or not head.endswith(b"\n"):
             kept = lines.set_aside(self._path)
-            self._columns = []
-            lines.replace_lines(self._path, iter(()))
-            what = "the header is damaged, and the table starts again"
+            again = "is made again from metrics.jsonl" if self._rebuild() else "starts again"
+            what = f"the header is damaged, and the table {again}"
             self.notes = [f"{self._path.name}: {what}; the original is kept as {kept.name}"]
             return
         place, commas = self._columns.index(names.ITERATION), len(self._columns) - 1
@@ -73,7 +74,19 @@ class CsvSink:
             return cells or row == head
 
         at = 0.5 if resume_at == 0 else resume_at  # the header stays
-        self.notes = lines.roll_back(self._path, at, number, sound, sound)
+        self.notes = lines.roll_back(self._path, at, number, sound=sound, quick=sound, begun=bytes.isascii)
+
+    def _rebuild(self) -> bool:
+        """Writes the table of `metrics.jsonl`, which is rolled back already; False where that is empty."""
+        source = self._path.with_name("metrics.jsonl")
+        self._columns = list(dict.fromkeys(name for metrics in each_line(source) for name in metrics))
+        head = [_row(self._columns).encode()] if self._columns else []
+        body = (
+            _row([_cell(metrics.get(name)) for name in self._columns]).encode()
+            for metrics in each_line(source)
+        )
+        lines.replace_lines(self._path, chain(head, body))
+        return bool(self._columns)
 
     def _widen(self, new: list[str]) -> None:
         self._columns += new

@@ -22,10 +22,14 @@ _SEARCHED = 256 * 2**20
 
 def read_jsonl(path: Path) -> list[dict[str, Any]]:
     """The lines of a `metrics.jsonl`, all in memory; damaged ones are left out."""
-    if not path.is_file():
-        return []
-    with path.open("rb") as file:
-        return [line for line in map(_parsed, file) if line is not None]
+    return list(each_line(path))
+
+
+def each_line(path: Path) -> Iterator[dict[str, Any]]:
+    """The lines of a `metrics.jsonl`, one after the other; damaged ones are left out."""
+    if path.is_file():
+        with path.open("rb") as file:
+            yield from (line for line in map(_parsed, file) if line is not None)
 
 
 def sample_jsonl(path: Path, most: int = 2000, last: int = 40) -> list[dict[str, Any]]:
@@ -72,10 +76,13 @@ def roll_back(path: Path, counter: str, at: int | None) -> list[str]:
             return int(found[1])
         line = _parsed(text)
         with suppress(TypeError, ValueError):
-            return None if line is None else float(line.get(counter, 0))
+            return None if line is None or counter not in line else float(line[counter])
         return None
 
-    return lines.roll_back(path, at, number, lambda text: _parsed(text) is not None, _looks_whole)
+    def sound(text: bytes) -> bool:
+        return counter in (_parsed(text) or {})
+
+    return lines.roll_back(path, at, number, sound=sound, quick=_looks_whole, begun=_begun)
 
 
 def step_of(metrics: Mapping[str, float]) -> int:
@@ -92,7 +99,8 @@ class JsonlSink:
 
     def __init__(self, path: Path, resume_at: int | None = None) -> None:
         # Also without a resume: a line cut short by a crash must not swallow the next one.
-        self.notes = roll_back(path, names.ITERATION, resume_at) if path.exists() else []
+        self.notes = lines.note_if_gone(path, resume_at)
+        self.notes += roll_back(path, names.ITERATION, resume_at) if path.exists() else []
         self.last_step = step_of(next(newest_first(path), {}))
         self._file = path.open("a", encoding="utf-8")
 
@@ -117,6 +125,11 @@ def _parsed(text: bytes) -> dict[str, Any] | None:
     except (ValueError, RecursionError):
         return None
     return line if isinstance(line, dict) else None
+
+
+def _begun(text: bytes) -> bool:
+    """Whether bytes begin as a line of JSON does."""
+    return b'{"'.startswith(text[:2]) and b"\0" not in text
 
 
 def _looks_whole(text: bytes) -> bool:

@@ -63,7 +63,9 @@ def sampled(path: Path, most: int) -> list[bytes]:
     return found
 
 
-def roll_back(path: Path, at: float | None, number: Number, sound: Check, quick: Check) -> list[str]:
+def roll_back(
+    path: Path, at: float | None, number: Number, *, sound: Check, quick: Check, begun: Check
+) -> list[str]:
     """Removes the lines after a checkpoint, and damaged ones before it; says which those were.
 
     The original of a file with damaged lines is kept next to it.
@@ -72,20 +74,34 @@ def roll_back(path: Path, at: float | None, number: Number, sound: Check, quick:
     :param number: a line's number; None where it is unknown
     :param sound: whether a line can be read
     :param quick: the same at a glance; False where that is not certain
+    :param begun: whether the end of the file may be a line that a crash cut short
     :returns: a message for the user if there were damaged lines
     """
     size = path.stat().st_size
     end = _end_of_kept(path, size, at, number)
     damaged = _damaged(path, end, sound, (lambda line: False) if end <= EXACT else quick)
-    if not damaged:
+    _, last = next(lines_backwards(path), (0, b"\n"))
+    strange = end < size and not last.endswith(b"\n") and not begun(last)
+    if not damaged and not strange:
         if end < size:
             os.truncate(path, end)
         return []
     original = set_aside(path)
     _rewrite(path, original, end, set(damaged))
+    found = [_which(damaged)] if damaged else []
+    found += [f"{len(last)} bytes at its end are no line and were"] if strange else []
+    return [f"{path.name}: {what} left out; the original is kept as {original.name}" for what in found]
+
+
+def _which(damaged: list[int]) -> str:
     which = ", ".join(map(str, damaged[:5])) + (f" and {len(damaged) - 5} more" if len(damaged) > 5 else "")
-    what = f"line {which} is damaged and was" if len(damaged) == 1 else f"lines {which} are damaged and were"
-    return [f"{path.name}: {what} left out; the original is kept as {original.name}"]
+    return f"line {which} is damaged and was" if len(damaged) == 1 else f"lines {which} are damaged and were"
+
+
+def note_if_gone(path: Path, resume_at: int | None) -> list[str]:
+    """A message where the file of an earlier session is missing."""
+    gone = resume_at and not path.exists()
+    return [f"{path.name} is gone: it starts again after iteration {resume_at}"] if gone else []
 
 
 def set_aside(path: Path) -> Path:
