@@ -69,6 +69,31 @@ def test_a_population_that_never_came_to_an_interval_says_so(tune, capsys):
     assert "pbt: no trial went on from another one; it decides every 10" in capsys.readouterr().out
 
 
+def test_a_population_without_checkpoints_is_told_to_save_them(tune, capsys):
+    space = {"x": "grid(0.1,0.9)", "steps": 9, "every": 100}
+    settings = {"perturbation_interval": 4, "quantile_fraction": 0.5}
+    tune(counting, space, scheduler="pbt", scheduler_config=settings)
+    told = capsys.readouterr().out
+    assert "pbt: no trial went on from another one: they save no checkpoint; save one with" in told
+    assert "train longer" not in told
+
+
+@pytest.mark.parametrize(("steps", "synch"), [(4, True), (8, True), (8, False)])
+def test_only_moves_that_take_effect_are_announced(tune, capsys, steps, synch):
+    result = tune(
+        counting,
+        {"x": "grid(0.1,0.2,0.8,0.9)", "steps": steps, "every": 1},
+        scheduler="pbt",
+        resources={"cpu": 0.5},
+        scheduler_config={"perturbation_interval": 4, "quantile_fraction": 0.5, "synch": synch},
+    )
+    told = capsys.readouterr().out
+    moves = sum(len(trial.moves) for trial in result.trials)
+    assert told.count("goes on from trial") == moves
+    assert ("no trial went on from another one" in told) == (moves == 0)
+    assert all(trial.step == steps for trial in result.trials)
+
+
 def test_a_trial_that_moved_and_said_no_more_has_the_point_of_its_score():
     events = [
         {"event": "new", "trial": 1, "name": "a", "params": {"x": 1}, "point": 1},
