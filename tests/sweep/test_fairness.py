@@ -104,6 +104,9 @@ def test_a_trial_that_moved_and_said_no_more_has_the_point_of_its_score():
     ]
     trial = fold(events)[1]
     assert (trial.params, trial.value, trial.step, trial.moves) == ({"x": 1}, 10.0, 4, [])
+    earlier = [{**events[3], "params": {"x": 7}}, {"event": "report", "trial": 1, "step": 4, "value": 11.0}]
+    twice = fold([*events[:3], *earlier, *events[3:]])[1]
+    assert (twice.params, twice.earned_with, len(twice.moves)) == ({"x": 7}, {"x": 7}, 1)
 
 
 def test_asha_lets_programs_run_whatever_they_count(tune, tmp_path):

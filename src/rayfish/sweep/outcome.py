@@ -25,9 +25,11 @@ from rayfish.sweep.experiment import ExperimentTarget
 from rayfish.sweep.function import configuration
 from rayfish.sweep.plan import Plan
 from rayfish.sweep.records import FAILED, Trial
+from rayfish.sweep.settings import POPULATIONS
 from rayfish.sweep.view import SweepView, stored_view
 from rayfish.sweep.work import Task
 
+_FIRST, _LAST = ("trial", "point", "state"), ("seed", "step", "seconds", "moves", "error", "folder")
 BEST_FILE, BEST_LINK, PAGE, TABLE = "best.yaml", "best", "report.html", "trials.csv"
 
 
@@ -153,17 +155,23 @@ def _fixed(folder: SweepDirectory, trials: list[Trial]) -> dict[str, Any]:
 
 
 def rows_of(view: SweepView) -> Iterator[dict[str, Any]]:
-    """One flat dictionary per trial, in the order of their numbers."""
+    """One flat dictionary per trial, in the order of their numbers.
+
+    A parameter or metric with the name of another column is `param/NAME` or `metric/NAME`.
+    """
+    score = _column("metric", view.metric, (*_FIRST, *_LAST))
     for _, trial in sorted(view.trials.items()):
+        taken = (*_FIRST, score, *_LAST)
         yield {
             "trial": trial.number,
             "point": trial.point,
             "state": trial.state,
-            view.metric: trial.value,
-            **trial.params,
+            score: trial.value,
+            **{_column("param", key, taken): value for key, value in trial.earned_with.items()},
             "seed": trial.seed,
             "step": trial.step,
             "seconds": trial.seconds,
+            **({"moves": len(trial.moves) - trial.unearned} if view.search.scheduler in POPULATIONS else {}),
             "error": trial.error,
             "folder": str(view.folder / "trials" / trial.name),
         }
@@ -172,15 +180,18 @@ def rows_of(view: SweepView) -> Iterator[dict[str, Any]]:
 def table_of(view: SweepView) -> str:
     """The trials as CSV: the columns of `rows_of`, a parameter that some trials lack included."""
     rows = list(rows_of(view))
-    own = ("trial", "point", "state", view.metric)
-    params = dict.fromkeys(key for trial in view.trials.values() for key in trial.params)
-    columns = list(dict.fromkeys((*own, *params, "seed", "step", "seconds", "error", "folder")))
+    found = dict.fromkeys((*_FIRST, *(key for row in rows for key in row)))
+    columns = sorted(found, key=lambda name: name in _LAST)
     out = io.StringIO()
     table = csv.DictWriter(out, columns, lineterminator="\n")
     table.writeheader()
     for row in rows:
         table.writerow({key: _cell(value) for key, value in row.items()})
     return out.getvalue()
+
+
+def _column(kind: str, name: str, taken: tuple[str, ...]) -> str:
+    return f"{kind}/{name}" if name in taken else name
 
 
 def _cell(value: Any) -> Any:

@@ -256,7 +256,7 @@ def _best(view: SweepView) -> str:
     if trial is None or point is None:
         return '<div class="label">best score</div><p class="empty">No trial has a score yet.</p>'
     repeated = view.search.repeat > 1
-    value, params = (point.value, point.params) if repeated else (trial.value, trial.params)
+    value, params = (point.value, point.params) if repeated else (trial.value, trial.earned_with)
     whose = (
         f"point {point.number}, mean of {text.counted(len(point.trials), 'trial')}"
         if repeated

@@ -97,7 +97,7 @@ def axes(view: SweepView, scored: Sequence[Trial], shares: Mapping[str, float]) 
     names = short_names(view.space.keys)
     found = []
     for key in [*shares, *(key for key in view.space.keys if key not in shares)]:
-        given = [trial.params[key] for trial in scored if key in trial.params]
+        given = [trial.earned_with[key] for trial in scored if key in trial.earned_with]
         if given:
             found.append(_axis(view.space[key], names[key], given, len(given) < len(scored)))
     return found
@@ -161,7 +161,7 @@ def trial_rows(view: SweepView, axes: Sequence[Axis], score: Axis | None) -> lis
     rows = []
     for rank, trial in enumerate([*rest, *scored]):
         row: dict[str, Any] = {"trial": trial.number, "point": trial.point, "state": STATES[trial.state]}
-        row["facts"] = [[names.get(k, k), shown(v, 60)] for k, v in trial.params.items()]
+        row["facts"] = [[names.get(k, k), shown(v, 60)] for k, v in trial.earned_with.items()]
         row["took"] = round(trial.seconds, 1)
         if has_score(trial) and score is not None:
             row |= {"score": trial.value, "written": figure(trial.value), "order": order[trial.number]}
@@ -170,18 +170,20 @@ def trial_rows(view: SweepView, axes: Sequence[Axis], score: Axis | None) -> lis
             row["ys"] = [_place(axis, trial) for axis in axes] + [round(score.place(trial.value), 4)]
             row["jitter"] = round((trial.number * 0.618034) % 1, 3)
             row |= {
-                f"p{i}": _slice_value(axis, trial) for i, axis in enumerate(axes) if axis.key in trial.params
+                f"p{i}": _slice_value(axis, trial)
+                for i, axis in enumerate(axes)
+                if axis.key in trial.earned_with
             }
         rows.append(row)
     return rows
 
 
 def _place(axis: Axis, trial: Trial) -> float:
-    return round(axis.place(trial.params[axis.key]), 4) if axis.key in trial.params else NOT_USED
+    return round(axis.place(trial.earned_with[axis.key]), 4) if axis.key in trial.earned_with else NOT_USED
 
 
 def _slice_value(axis: Axis, trial: Trial) -> Any:
-    value = trial.params[axis.key]
+    value = trial.earned_with[axis.key]
     return label(value) if axis.labels else value
 
 

@@ -203,6 +203,7 @@ def apply(
         if trial.unearned and trial.moves:  # it went on as another one, and had nothing more to say
             trial.params = trial.earned_with
             trial.moves.pop()
+            trial.unearned = False
             trial.step = trial.curve[-1][0] if trial.curve else 0.0
 
 

@@ -173,7 +173,7 @@ class SweepView:
         # was stopped early where one was: its score is of the step that all of them have reached.
         state = next(state for state in STATES if state in states)
         state = STOPPED if state == DONE and STOPPED in states else state
-        return Point(number, trials[-1].params, trials, mean, low, high, state)
+        return Point(number, trials[-1].earned_with, trials, mean, low, high, state)
 
     def _rank(self, point: Point) -> tuple[int, float, int]:
         group = 0 if point.scored and point.state != FAILED else 2 if point.state == FAILED else 1
