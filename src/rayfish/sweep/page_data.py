@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -119,6 +119,15 @@ def score_axis(view: SweepView, scored: Sequence[Trial]) -> Axis:
     """The axis of scores: all of them, or the bulk where a few lie so far off that nothing else shows."""
     low, high = bulk([float(trial.value or 0.0) for trial in scored], 0.1, 5)
     return Axis("", view.metric.rpartition("/")[2], low, high)
+
+
+def covering(score: Axis, points: Sequence[Mapping[str, Any]]) -> Axis:
+    """The axis of scores, wide enough for the intervals of these points."""
+    ends = [point[end] for point in points for end in ("low", "high") if math.isfinite(point[end])]
+    if not ends or (min(ends) >= score.low and max(ends) <= score.high):
+        return score
+    low, high = bulk([*ends, score.low, score.high], 0.1, 5)
+    return replace(score, low=low, high=high)
 
 
 def ticks(low: float, high: float, *, log: bool = False, most: int = 6) -> list[tuple[float, str]]:
