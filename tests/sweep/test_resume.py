@@ -258,7 +258,7 @@ def cut(result, keep) -> None:
     table.write_text("".join(lines[: keep if isinstance(keep, int) else keep(lines)]))
 
 
-def test_a_population_killed_before_a_comparison_is_compared_at_the_same_step(tune):
+def test_a_population_killed_before_a_comparison_is_compared_at_the_same_step(tune, capsys):
     def train(config):
         kept = sweep.checkpoint()
         for step in range(int((kept / "step").read_text()) + 1 if kept else 1, 7):
@@ -274,7 +274,11 @@ def test_a_population_killed_before_a_comparison_is_compared_at_the_same_step(tu
     assert events[last]["trial"] != 1
     kept = [e for e in events[:last] if e.get("trial") != 1 or e["event"] not in ("pause", "save")]
     table.write_text("".join(json.dumps(event) + "\n" for event in kept))
+    capsys.readouterr()
     again = tune(train, resume=result.folder)
+    assert "pbt: 4 trials take turns, 2 at a time" in capsys.readouterr().out
+    assert any("take turns" in note for note in again.view.notes)
+    assert json.loads((result.folder / "sweep.json").read_text())["total"] == 4
     since = list(read_events(table))[len(kept) :]
     assert next(e["event"] for e in since if e.get("trial") == 1) == "move"
     assert [trial.state for trial in again.trials] == [DONE] * 4

@@ -14,13 +14,13 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from rayfish.errors import RayfishError
+from rayfish.errors import RayfishError, RunNotFound
 from rayfish.experiment import Experiment
 from rayfish.experiment.experiment import dump
 from rayfish.experiment.old.results import todays_metric
 from rayfish.files import atomic_link, atomic_write
-from rayfish.run.directory import DEFAULT_ROOT, find_checkpoint
-from rayfish.sweep.directory import SweepDirectory, find_sweep
+from rayfish.run.directory import DEFAULT_ROOT, find_checkpoint, note_once
+from rayfish.sweep.directory import RUNNING, SweepDirectory, find_sweep
 from rayfish.sweep.experiment import ExperimentTarget
 from rayfish.sweep.function import configuration
 from rayfish.sweep.plan import Plan
@@ -139,6 +139,8 @@ def load_sweep(sweep: str | Path, root: str | Path = DEFAULT_ROOT) -> Result:
     """
     folder = SweepDirectory.open(find_sweep(sweep, root))
     view = stored_view(folder)
+    if view.damage:
+        note_once(f"{folder.path}: {view.damage}")
     trials = [view.trials[number] for number in sorted(view.trials)]
     fixed = _fixed(folder, trials) if folder.data.get("kind") == "function" else None
     status = str(folder.data.get("status"))
@@ -225,8 +227,51 @@ def _best(view: SweepView) -> Trial | None:
     point = view.best_point()
     if point is None:
         return None
-    scored = [trial for trial in point.trials if trial.value is not None and trial.state != FAILED]
-    return max(scored, key=lambda t: view.search.sign * (t.value or 0.0)) if scored else None
+    return next(iter(_by_score(view, point.trials)), None)
+
+
+def _by_score(view: SweepView, trials: list[Trial]) -> list[Trial]:
+    """Trials with a score, the best first; failed ones left out."""
+    scored = [trial for trial in trials if trial.value is not None and trial.state != FAILED]
+    return sorted(scored, key=lambda t: -view.search.sign * (t.value or 0.0))
+
+
+def best_run(sweep: Path) -> Path:
+    """The run of the best trial of a sweep, found by its scores; of a running sweep, the best so far.
+
+    :raises RunNotFound: there is none, with the reason
+    """
+    folder = SweepDirectory.open(sweep)
+    if folder.data.get("kind") in ("function", "program"):
+        raise RunNotFound(
+            f"{sweep} is a sweep of a function or a program: its trials have no policy",
+            f"rayfish runs show {sweep}; its best point is in {sweep / BEST_FILE}",
+        )
+    view, running = stored_view(folder), folder.status == RUNNING
+    scored = [t for p in view.points() for t in _by_score(view, p.trials)]
+    found = [(trial, folder.trials / trial.name) for trial in scored]
+    for trial, run in found:
+        if not (run / "run.json").is_file() or (running and not any(run.glob("checkpoints/[0-9]*"))):
+            continue
+        if running:
+            note_once(
+                f"the sweep {sweep} is running; its best trial with a checkpoint so far is {trial.number}"
+            )
+        elif trial is not scored[0]:
+            gone = f"the folder of its best trial {scored[0].number} is gone ({found[0][1]})"
+            note_once(f"{sweep}: {gone}; trial {trial.number} is the next best")
+        return run.resolve()
+    if running:
+        what = f"the sweep {sweep} is running, and none of its trials has a score and a checkpoint yet"
+        raise RunNotFound(what, f"wait for one: rayfish runs show {sweep}")
+    if scored:
+        what = f"the folders of all trials with a score are gone from {folder.trials}"
+        raise RunNotFound(what, f"train the best point again: rayfish train -f {sweep / BEST_FILE}")
+    go_on = f"rayfish tune --resume {sweep} goes on with it"
+    raise RunNotFound(
+        f"the sweep {sweep} has no best trial yet: no trial has a score",
+        f"{go_on}; or name one of its trials: {folder.trials}/...",
+    )
 
 
 def _best_file(plan: Plan, view: SweepView, best: Trial) -> str:

@@ -140,6 +140,11 @@ def note_on_damage(path: Path) -> str:
     damaged: list[int] = []
     for _ in read_events(path, damaged):
         pass
+    return damage_in(path, damaged)
+
+
+def damage_in(path: Path, damaged: Sequence[int]) -> str:
+    """The message on these damaged lines of a table."""
     if not damaged:
         return ""
     which = ", ".join(map(str, damaged[:5])) + (f" and {len(damaged) - 5} more" if len(damaged) > 5 else "")
