@@ -11,6 +11,7 @@ from types import SimpleNamespace
 import pytest
 from typer.testing import CliRunner
 
+from rayfish import load_sweep, tune
 from rayfish.cli.run_entries import remove
 from rayfish.cli.runs import app
 from rayfish.errors import RayfishError, RunNotFound
@@ -163,6 +164,64 @@ def test_damaged_lines_of_a_sweep_are_shown(sweep):
     with sweep.table_file.open("a") as file:
         file.write("garbage\n")
     assert "trials.jsonl: line 17 is damaged and left out" in invoke("show", "tuned").output
+    assert invoke("list").output.replace("\n", "").count("line 17 is damaged and left out") == 1
+    (entry,) = json.loads(invoke("list", "--json").output)
+    assert (entry["status"], entry["reason"]) == ("done", "trials.jsonl: line 17 is damaged and left out")
+
+
+def test_damaged_lines_of_a_sweep_are_reported_once_in_python(sweep, caplog):
+    with sweep.table_file.open("a") as file:
+        file.write("garbage\n")
+    for _ in range(2):
+        assert len(load_sweep("tuned").trials) == 4
+    (record,) = caplog.records
+    assert f"{sweep.path}: trials.jsonl: line 17 is damaged and left out" in record.getMessage()
+
+
+def test_a_sweep_without_its_table_is_damaged(sweep):
+    sweep.table_file.unlink()
+    assert "damaged" in invoke("list").output
+    for look in (lambda: invoke("show", "tuned"), lambda: load_sweep("tuned"), lambda: tune(resume="tuned")):
+        with pytest.raises(RunNotFound, match=r"is damaged: trials\.jsonl is missing"):
+            look()
+
+
+def test_a_sweep_that_has_just_begun_is_listed_with_all_its_trials(sweep):
+    sweep.update(status="stopped", total=6)
+    assert "4 of 6" in invoke("list").output
+    assert "2 waiting, 4 done" in invoke("show", "tuned").output
+
+
+def test_only_a_sweep_that_does_not_run_is_offered_to_be_resumed(sweep, monkeypatch):
+    sweep.update(status="stopped")
+    assert "tune --resume" in invoke("show", "tuned").output
+    monkeypatch.setattr("rayfish.run.lease.alive", lambda *_: True)
+    sweep.update(status="running")
+    assert "tune --resume" not in invoke("show", "tuned").output
+
+
+def test_only_the_best_point_of_an_experiment_is_offered_for_training(sweep):
+    (sweep.path / "best.yaml").touch()
+    assert "rayfish train -f" in invoke("show", "tuned").output
+    sweep.update(kind="function")
+    output = invoke("show", "tuned").output
+    assert "best.yaml" in output and "rayfish train -f" not in output
+
+
+def test_a_limit_below_zero_is_refused(workdir):
+    refused = invoke("list", "--limit", "-1")
+    assert refused.exit_code == 2
+
+
+def test_damaged_runs_and_sweeps_stand_in_the_list_by_their_age(run, sweep):
+    for number, (folder, record) in enumerate([(run.path, "run.json"), (sweep.path, "sweep.json")]):
+        moved = folder.with_name(f"2999010{number + 1}-000000-abcde{number}")
+        folder.rename(moved)
+        (moved / record).write_text("{")
+    RunDirectory.create(Experiment.compose("cartpole"), name="other", command="x")
+    shown = json.loads(invoke("list", "--json", "--limit", "2").output)
+    assert [entry["id"] for entry in shown] == ["abcde1", "abcde0"]
+    assert all(entry["status"] == "damaged" for entry in shown)
 
 
 def test_the_list_as_one_document_for_scripts(run, sweep):
@@ -323,4 +382,10 @@ def test_a_damaged_sweep_is_listed_as_damaged(run, sweep, content):
     assert entry["status"] == "damaged"
     with pytest.raises(RunNotFound, match=r"damaged|cannot be read"):
         invoke("show", str(sweep.path))
+    for word in (entry["name"], entry["id"]):
+        with pytest.raises(RunNotFound, match=r"damaged|cannot be read"):
+            invoke("show", word)
+        with pytest.raises(RunNotFound, match=r"damaged|cannot be read"):
+            load_sweep(word)
+    assert "removed" in invoke("rm", entry["name"], "--yes").output
     assert "damaged" in entry["reason"] or "cannot be read" in entry["reason"]

@@ -288,6 +288,7 @@ def sweep(make, experiment):
         (path / "rayfish.json").write_text("{}")
         about = {"layout": 1, "id": sweep_id, "name": name, "created": created, "status": "done"}
         (folder / "sweep.json").write_text(json.dumps(about))
+        (folder / "trials.jsonl").touch()
         if best:
             atomic_link(folder / "best", "trials/0001")
         return folder
@@ -310,6 +311,58 @@ def test_a_sweep_without_a_best_trial_says_so(make, sweep):
     with pytest.raises(RunNotFound, match="has no best trial yet") as caught:
         find_checkpoint("tuned")
     assert "rayfish tune --resume runs/tuned/" in caught.value.hint
+
+
+def scored(folder, *values):
+    """Writes trials with these scores into the table of a sweep, as if they ran or had ended."""
+    status = json.loads((folder / "sweep.json").read_text())["status"]
+    with (folder / "trials.jsonl").open("w") as table:
+        for number, value in enumerate(values, 1):
+            about = {"trial": number, "time": 0.0}
+            new = {"event": "new", "name": f"{number:04d}", "params": {}, "point": number, **about}
+            start = {"event": "start", **about}
+            report = {"event": "report", "step": 1, "value": value, **about}
+            end = {"event": "end", "state": "done", **about}
+            for event in (new, start, report, *([end] if status == "done" else [])):
+                table.write(json.dumps(event) + "\n")
+
+
+def test_the_best_trial_of_a_sweep_without_its_link_is_found_by_its_score(make, sweep):
+    folder = sweep(best=False)
+    scored(folder, 5.0)
+    assert find_run("tuned") == (folder / "trials" / "0001").resolve()
+    assert find_checkpoint("last").name == "000020"
+
+
+def test_where_the_folder_of_the_best_trial_is_gone_the_next_one_is_taken(make, sweep, caplog):
+    folder = sweep(best=False)
+    scored(folder, 5.0, 9.0)
+    atomic_link(folder / "best", "trials/0002")
+    assert find_run("tuned") == (folder / "trials" / "0001").resolve()
+    (record,) = caplog.records
+    assert "the folder of its best trial 2 is gone" in record.getMessage()
+    assert "trial 1 is the next best" in record.getMessage()
+
+
+def test_a_running_sweep_means_its_best_trial_so_far(make, sweep, caplog, monkeypatch):
+    monkeypatch.setattr("rayfish.run.lease.alive", lambda *_: True)
+    folder = sweep(best=False)
+    about = json.loads((folder / "sweep.json").read_text())
+    (folder / "sweep.json").write_text(json.dumps({**about, "status": "running"}))
+    with pytest.raises(RunNotFound, match="is running, and none of its trials has a score") as caught:
+        find_run("tuned")
+    assert "--resume" not in caught.value.hint
+    scored(folder, 5.0)
+    assert find_run("tuned") == (folder / "trials" / "0001").resolve()
+    assert "is running; its best trial with a checkpoint so far is 1" in caplog.text
+
+
+def test_two_copies_of_a_sweep_are_told_apart_by_their_paths(make, sweep):
+    folder = sweep()
+    shutil.copytree(folder, folder.parent.parent / "copied" / folder.name, symlinks=True)
+    with pytest.raises(RunNotFound, match=r"runs/copied/.*runs/tuned/|runs/tuned/.*runs/copied/") as caught:
+        find_folder("abc123")
+    assert caught.value.hint == "they have the same id: give the path"
 
 
 def test_a_mistyped_sweep_is_recognised(make, sweep):

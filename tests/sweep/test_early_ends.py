@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 
 import pytest
 
@@ -169,6 +170,27 @@ def test_a_population_in_turns_is_compared_when_all_have_come_as_far(tune, capsy
     assert {number for step, number in moves if step == 5} == {1, 3}  # the slopes 0.1 and 0.2
     about = json.loads((result.folder / "sweep.json").read_text())
     assert about["search"]["scheduler_config"]["synch"] is True  # so that a resumed sweep goes on alike
+
+
+def test_a_trial_that_fails_in_a_population_in_turns_does_not_shift_the_comparison(tune):
+    def fails(config):
+        if config["slope"] == 0.7 and sweep.checkpoint() is None:
+            sweep.report(score=1.0)
+            time.sleep(2)  # so that it is the last of its round
+            raise RuntimeError("a bad step")
+        climb(config)
+
+    six = {"slope": {"grid_search": [0.1, 0.9, 0.2, 0.8, 0.3, 0.7]}}
+    settings = {"perturbation_interval": 9, "quantile_fraction": 0.5}
+    result = tune(fails, six, scheduler="pbt", scheduler_config=settings, max_concurrent=2)
+    assert [trial.state for trial in result.trials] == [DONE] * 5 + [FAILED]
+    steps = {}
+    for event in read_events(result.folder / "trials.jsonl"):
+        if event["event"] == "report":
+            steps[event["trial"]] = event["step"]
+        elif event["event"] == "move":
+            assert steps[event["trial"]] == steps[event["source"]] == event["step"]
+    assert {step for trial in result.trials for step, *_ in trial.moves} == {9, 18}
 
 
 def test_a_population_in_turns_that_may_not_wait_is_told_how_to_be_fair():

@@ -69,6 +69,31 @@ def test_a_population_that_never_came_to_an_interval_says_so(tune, capsys):
     assert "pbt: no trial went on from another one; it decides every 10" in capsys.readouterr().out
 
 
+def test_a_population_without_checkpoints_is_told_to_save_them(tune, capsys):
+    space = {"x": "grid(0.1,0.9)", "steps": 9, "every": 100}
+    settings = {"perturbation_interval": 4, "quantile_fraction": 0.5}
+    tune(counting, space, scheduler="pbt", scheduler_config=settings)
+    told = capsys.readouterr().out
+    assert "pbt: no trial went on from another one: they save no checkpoint; save one with" in told
+    assert "train longer" not in told
+
+
+@pytest.mark.parametrize(("steps", "synch"), [(4, True), (8, True), (8, False)])
+def test_only_moves_that_take_effect_are_announced(tune, capsys, steps, synch):
+    result = tune(
+        counting,
+        {"x": "grid(0.1,0.2,0.8,0.9)", "steps": steps, "every": 1},
+        scheduler="pbt",
+        resources={"cpu": 0.5},
+        scheduler_config={"perturbation_interval": 4, "quantile_fraction": 0.5, "synch": synch},
+    )
+    told = capsys.readouterr().out
+    moves = sum(len(trial.moves) for trial in result.trials)
+    assert told.count("goes on from trial") == moves
+    assert ("no trial went on from another one" in told) == (moves == 0)
+    assert all(trial.step == steps for trial in result.trials)
+
+
 def test_a_trial_that_moved_and_said_no_more_has_the_point_of_its_score():
     events = [
         {"event": "new", "trial": 1, "name": "a", "params": {"x": 1}, "point": 1},
@@ -79,6 +104,9 @@ def test_a_trial_that_moved_and_said_no_more_has_the_point_of_its_score():
     ]
     trial = fold(events)[1]
     assert (trial.params, trial.value, trial.step, trial.moves) == ({"x": 1}, 10.0, 4, [])
+    earlier = [{**events[3], "params": {"x": 7}}, {"event": "report", "trial": 1, "step": 4, "value": 11.0}]
+    twice = fold([*events[:3], *earlier, *events[3:]])[1]
+    assert (twice.params, twice.earned_with, len(twice.moves)) == ({"x": 7}, {"x": 7}, 1)
 
 
 def test_asha_lets_programs_run_whatever_they_count(tune, tmp_path):

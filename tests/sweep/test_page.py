@@ -102,6 +102,14 @@ def test_repetitions_show_means_with_intervals_and_moves_are_marked_on_the_curve
     assert drawn["moves"] == 2
 
 
+def test_the_axis_of_repetitions_covers_their_intervals(tmp_path):
+    view = sweep(tmp_path, repeat=2, count=8, failed=0)
+    chart = data_of(write_page(view, tmp_path / "report.html"))["charts"]["repeats"]
+    low, high = chart["layer"][0]["encoding"]["x"]["scale"]["domain"]
+    points = view.points()
+    assert low <= min(p.low for p in points) and high >= max(p.high for p in points)
+
+
 @browser
 def test_odd_values_are_drawn_and_text_is_never_taken_for_html(tmp_path):
     values = ["a long value, " * 20, "</script><b>x</b>", {"a": [1, 2]}, None, True, 3]

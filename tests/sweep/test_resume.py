@@ -6,11 +6,13 @@ import contextlib
 import json
 import os
 import signal
+import tempfile
 import time
 from pathlib import Path
 
 import pytest
 
+from rayfish import sweep
 from rayfish.errors import RayfishError
 from rayfish.sweep.directory import SweepDirectory, find_sweep
 from rayfish.sweep.outcome import load_sweep
@@ -330,6 +332,32 @@ def cut(result, keep) -> None:
     table = result.folder / "trials.jsonl"
     lines = table.read_text().splitlines(keepends=True)
     table.write_text("".join(lines[: keep if isinstance(keep, int) else keep(lines)]))
+
+
+def test_a_population_killed_before_a_comparison_is_compared_at_the_same_step(tune, capsys):
+    def train(config):
+        kept = sweep.checkpoint()
+        for step in range(int((kept / "step").read_text()) + 1 if kept else 1, 7):
+            folder = Path(tempfile.mkdtemp())
+            (folder / "step").write_text(str(step))
+            sweep.report(score=config["x"] * step, checkpoint=folder if step == 4 else None)
+
+    settings = {"perturbation_interval": 4}
+    result = tune(train, {"x": "grid(1,9,2,8)"}, scheduler="pbt", scheduler_config=settings, max_concurrent=2)
+    table = result.folder / "trials.jsonl"
+    events = list(read_events(table))
+    last = [i for i, e in enumerate(events) if e["event"] == "report" and e["step"] == 4][3]
+    assert events[last]["trial"] != 1
+    kept = [e for e in events[:last] if e.get("trial") != 1 or e["event"] not in ("pause", "save")]
+    table.write_text("".join(json.dumps(event) + "\n" for event in kept))
+    capsys.readouterr()
+    again = tune(train, resume=result.folder)
+    assert "pbt: 4 trials take turns, 2 at a time" in capsys.readouterr().out
+    assert any("take turns" in note for note in again.view.notes)
+    assert json.loads((result.folder / "sweep.json").read_text())["total"] == 4
+    since = list(read_events(table))[len(kept) :]
+    assert next(e["event"] for e in since if e.get("trial") == 1) == "move"
+    assert [trial.state for trial in again.trials] == [DONE] * 4
 
 
 def after_end(number):

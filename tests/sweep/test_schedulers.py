@@ -37,8 +37,12 @@ class Sweep:
     step: dict[int, int] = field(default_factory=dict)
     point: dict[int, dict[str, Any]] = field(default_factory=dict)
     moves: list[Any] = field(default_factory=list)
+    compared: list[tuple[int, int]] = field(default_factory=list)
+    """The steps of both trials of each move."""
     whys: dict[int, str] = field(default_factory=dict)
     stop_after: int | None = None
+    ends: dict[int, tuple[int, str]] = field(default_factory=dict)
+    """Trials that end by themselves: the last step of each, and the state it ends in."""
 
     def __post_init__(self) -> None:
         self.eager = self.scheduler.eager
@@ -82,6 +86,11 @@ class Sweep:
                 return
 
     def advance(self, number: int) -> None:
+        last, state = self.ends.get(number, (self.length, ""))
+        if self.step[number] >= last and state:
+            self.end(number, state)
+            self.obey()
+            return
         self.step[number] += 1
         step = self.step[number]
         value = self.score(number, step, self.point[number])
@@ -114,10 +123,11 @@ class Sweep:
             self.end(number, "stopped")
         for move in orders.moves:
             self.moves.append(move)
-            assert self.state[move.number] == "paused"
+            assert self.state[move.number] in ("paused", "pending")
             self.note(
                 "move", move.number, step=self.step[move.number], source=move.source, params=move.params
             )
+            self.compared.append((self.step[move.number], self.step[move.source]))
             self.point[move.number], self.step[move.number] = move.params, self.step[move.source]
 
     @property
@@ -305,6 +315,45 @@ def test_a_synchronous_population_does_not_depend_on_who_reports_last(kind: str)
         return {(move.number, move.source, str(move.params)) for move in sweep.moves}
 
     assert moves(1) == moves(-1) != set()
+
+
+ENDS = [
+    {6: (4, "failed")},
+    {6: (4, "done")},
+    {5: (3, "failed"), 6: (4, "done")},
+    {1: (7, "failed"), 2: (8, "done")},
+]
+
+
+@pytest.mark.parametrize("ends", ENDS)
+def test_a_synchronous_round_is_compared_without_the_trials_that_ended(ends: dict[int, Any]) -> None:
+    def sweep(**rest: Any) -> Sweep:
+        scheduler = made("pbt", perturbation_interval=3, quantile_fraction=0.5, synch=True)
+        return Sweep(
+            scheduler, total=6, slots=2, length=14, score=near, params=points(SPACE), ends=ends, **rest
+        )
+
+    whole = sweep().run()
+    assert set(whole.compared) == {(step, step) for step in (3, 6, 9, 12)}
+    for after in range(1, len(whole.answers)):
+        cut = sweep(stop_after=after).run()
+        cut.scheduler, cut.stop_after = (
+            made("pbt", perturbation_interval=3, quantile_fraction=0.5, synch=True),
+            None,
+        )
+        cut.scheduler.replay(json.loads(json.dumps(cut.events)))
+        cut.state = {n: "pending" if state == "running" else state for n, state in cut.state.items()}
+        cut.run()
+        assert set(cut.compared) == set(whole.compared), after
+
+
+def test_a_synchronous_population_with_reports_far_apart_is_compared_at_the_same_steps() -> None:
+    def every_seventh(number: int, step: int, params: dict[str, Any]) -> float:
+        return near(number, step, params) if step % 7 == 0 else float("nan")
+
+    scheduler = made("pbt", perturbation_interval=3, quantile_fraction=0.5, synch=True)
+    sweep = Sweep(scheduler, total=4, slots=2, length=30, score=every_seventh, params=points(SPACE)).run()
+    assert set(sweep.compared) == {(step, step) for step in (7, 14, 21, 28)}
 
 
 def test_a_population_changes_only_what_it_may() -> None:

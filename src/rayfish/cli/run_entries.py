@@ -36,7 +36,7 @@ _MOST_POINTS = 10
 _SWEEP_FILES = (
     ("report.html", "all of it, with pictures"),
     ("trials.csv", "one row per trial"),
-    ("best.yaml", "the best point, ready to train: rayfish train -f"),
+    ("best.yaml", "the best point"),
     ("best", "the best trial"),
 )
 Entry = dict[str, Any]
@@ -113,6 +113,9 @@ def show(console: Console, found: list[Entry]) -> None:
             what = Text(str(entry["title"] or "-"), no_wrap=True, overflow="ellipsis")
             _add(table, entry, Text(str(entry["name"])), what, status_text(entry["status"]), done)
         console.print(table)
+        for entry in sweeps:
+            if entry["reason"] and entry["status"] != "damaged":
+                console.print(Text(f"warning: {entry['path']}: {entry['reason']}", style="yellow"))
     if sweeps and runs:
         console.print()
     if runs:
@@ -128,12 +131,12 @@ def show(console: Console, found: list[Entry]) -> None:
         console.print(table)
 
 
-def show_sweep(console: Console, folder: Path) -> None:
-    """A sweep: how it went, its best points, its files."""
+def show_sweep(console: Console, folder: Path) -> Path | None:
+    """Prints a sweep: how it went, its best points, its files; gives the run of its best trial."""
     from rich.text import Text
 
     from rayfish.sweep.directory import SweepDirectory
-    from rayfish.sweep.records import note_on_damage
+    from rayfish.sweep.outcome import best_run
     from rayfish.sweep.view import STATES, stored_view
     from rayfish.terminal import print_step
 
@@ -145,17 +148,24 @@ def show_sweep(console: Console, folder: Path) -> None:
     counts = ", ".join(f"{count} {STATES[state]}" for state, count in view.counts().items() if count)
     took = text.duration(view.seconds)
     console.print(Text(f"{counts or 'no trials yet'}; {took}; {view.metric}, {view.search.mode} is best"))
-    damage = note_on_damage(sweep.table_file)
-    if damage:
-        console.print(Text(f"warning: {damage}", style="yellow"))
+    if view.damage:
+        console.print(Text(f"warning: {view.damage}", style="yellow"))
     console.print()
     console.print(_points(view))
     console.print()
     steps = [(str(folder / name), what) for name, what in _SWEEP_FILES if (folder / name).exists()]
-    if sweep.status != "done":
+    if data.get("kind", "experiment") == "experiment" and (folder / "best.yaml").exists():
+        steps.append((f"rayfish train -f {folder / 'best.yaml'}", "train the best point"))
+    if sweep.status not in ("done", "running"):
         steps.append((f"rayfish tune --resume {folder}", "go on with it"))
     for words, what in steps:
         print_step(console, words, what)
+    if (folder / "best" / "run.json").is_file():
+        return folder / "best"
+    try:
+        return best_run(folder)
+    except RayfishError:
+        return None
 
 
 def _points(view: SweepView) -> Table:
@@ -277,7 +287,7 @@ def _run(run: RunDirectory) -> Entry:
         "return_mean": data.get("return_mean"),
         "best": data.get("best"),
         "checkpoints": [path.name for path in run.list_checkpoints()],
-        "created": times.get("created"),
+        "created": times.get("created") or _stamp(run.path),
         "ended": times.get("ended"),
     }
 
@@ -289,7 +299,7 @@ def _sweep_or_damaged(path: Path) -> Entry:
         return _sweep(SweepDirectory.open(path))
     except RayfishError as error:
         own = {"kind": "sweep", "id": path.name.rpartition("-")[2], "name": path.parent.name}
-        none: Entry = dict.fromkeys(("title", "metric", "mode", "seconds", "best", "created"))
+        none: Entry = dict.fromkeys(("title", "metric", "mode", "seconds", "best"))
         counts = {"trials": 0, "finished": 0, "tags": []}
         return {
             **own,
@@ -298,7 +308,16 @@ def _sweep_or_damaged(path: Path) -> Entry:
             "reason": error.what,
             **counts,
             **none,
+            "created": _stamp(path),
         }
+
+
+def _stamp(path: Path) -> str | None:
+    """When a run or sweep was made, by the name of its folder; None where that does not tell."""
+    try:
+        return datetime.strptime(path.name[:15], "%Y%m%d-%H%M%S").astimezone(UTC).isoformat()
+    except ValueError:
+        return None
 
 
 def _sweep(sweep: SweepDirectory) -> Entry:
@@ -322,11 +341,12 @@ def _sweep(sweep: SweepDirectory) -> Entry:
         "name": data.get("name"),
         "path": str(sweep.path),
         "status": sweep.status,
+        "reason": view.damage or None,
         "tags": data.get("tags") or [],
         "title": data.get("title"),
         "metric": view.metric,
         "mode": view.search.mode,
-        "trials": len(view.trials),
+        "trials": max(len(view.trials), view.total or 0),
         "finished": view.finished(),
         "seconds": view.seconds,
         "best": best,

@@ -46,7 +46,7 @@ Root = Annotated[str, typer.Option("--local-dir", metavar="DIR", help="The folde
 @app.command("list")
 def list_(
     name: Annotated[str, typer.Argument(help="Only runs whose name, algorithm or env contains this.")] = "",
-    limit: Annotated[int, typer.Option("--limit", "-n", help="Show the first N; 0 shows all.")] = 20,
+    limit: Annotated[int, typer.Option("--limit", "-n", min=0, help="Show the first N; 0 shows all.")] = 20,
     sort: Annotated[
         str, typer.Option("--sort", metavar="ORDER", help="age, name, status, best, steps or took.")
     ] = "age",
@@ -60,7 +60,7 @@ def list_(
     from rayfish.cli import run_entries
 
     found = run_entries.entries(root, name, tuple(tag or ()), sort)
-    shown = found[:limit] if limit > 0 else found
+    shown = found[:limit] if limit else found
     if as_json:
         typer.echo(run_entries.as_json(shown))
         return
@@ -122,10 +122,10 @@ def show(
     if not (folder / "run.json").exists():
         from rayfish.cli.run_entries import show_sweep
 
-        show_sweep(console, folder)
-        if not (folder / "best" / "run.json").is_file():
+        best = show_sweep(console, folder)
+        if best is None:
             return
-        folder = folder / "best"
+        folder = best
     found = RunDirectory.open(folder)
     lines = sample_jsonl(found.metrics_file)
     console.print()

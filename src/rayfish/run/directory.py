@@ -429,36 +429,31 @@ def _last_with_checkpoint(root: str | Path) -> Path:
     for later, folder in enumerate(found):
         run = folder.path
         if isinstance(folder, SweepFolder):
-            if not (run / "best" / "run.json").is_file():
+            try:
+                run = _best_trial(run)
+            except RayfishError:
                 continue
-            run = _best_trial(run)
         if RunDirectory.open(run).list_checkpoints():
             if later:
                 newest = found[0]
                 what = f"{newest.path} after it has no checkpoint (its status is {newest.status})"
-                _note_once(f"last is {folder.path}, the last with a checkpoint; {what}")
+                note_once(f"last is {folder.path}, the last with a checkpoint; {what}")
             return run
     return find_run("last", root)  # which says what is missing
 
 
 @cache
-def _note_once(text: str) -> None:
-    """A checkpoint may be looked up several times in one command."""
+def note_once(text: str) -> None:
+    """A note on stderr; a checkpoint may be looked up several times in one command."""
     _log.warning("note: %s", text)
 
 
 def _best_trial(sweep: Path) -> Path:
     if (sweep / "best" / "run.json").is_file():
         return (sweep / "best").resolve()
-    if (sweep / "best").exists():
-        raise RunNotFound(
-            f"{sweep} is a sweep of a function or a program: its trials have no policy",
-            f"rayfish runs show {sweep}; its best point is in {sweep / 'best.yaml'}",
-        )
-    raise RunNotFound(
-        f"the sweep {sweep} has no best trial yet",
-        f"rayfish tune --resume {sweep} goes on with it; or name one of its trials: {sweep / 'trials'}/...",
-    )
+    from rayfish.sweep.outcome import best_run  # a sweep ranks its trials
+
+    return best_run(sweep)
 
 
 def _runs_at(root: Path, pattern: str) -> list[RunDirectory]:

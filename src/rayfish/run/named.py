@@ -42,9 +42,10 @@ def answering(word: str, folders: Sequence[Named], root: str | Path, kind: str, 
     if len(begun) == 1:
         return begun[0].path
     if begun:
+        copies = len({_id(folder.data) for folder in begun}) == 1
         raise RunNotFound(
             f"{word!r} is the beginning of {len(begun)} {kind}s: {few([str(f.path) for f in begun])}",
-            "give more of the id, or the path",
+            "they have the same id: give the path" if copies else "give more of the id, or the path",
         )
     place = f"{Path(root)}/"
     if not folders:
@@ -80,13 +81,16 @@ class SweepFolder:
 
 
 def sweeps_at(root: Path, pattern: str) -> list[SweepFolder]:
-    """The sweeps there, in any order; unreadable ones are left out."""
+    """The sweeps there, in any order; one that cannot be read has the name and id of its folder."""
     found = []
     for file in root.glob(pattern):
+        folder = file.parent
+        data: Any = None
         with suppress(OSError, ValueError):
             data = parse_json(file.read_bytes())
-            if isinstance(data, dict):
-                found.append(SweepFolder(file.parent, data))
+        of_folder = {"name": folder.parent.name, "id": folder.name.rpartition("-")[2]}
+        read = data if isinstance(data, dict) else {"status": "damaged"}
+        found.append(SweepFolder(folder, of_folder | read))
     return found
 
 

@@ -82,6 +82,7 @@ def tune(
     options = ray_options or RayOptions()
     if resume is not None:
         folder = SweepDirectory.open(find_sweep(resume))
+        folder.require_table()
         require_sweep(folder.path, folder.data, trust=trust)
         folder.lock()
         function = target if callable(target) else None
@@ -163,13 +164,8 @@ def _held(
     slots = room.require(resources, _smaller(plan, resources, room, options.address))
     slots = min(slots, plan.search.max_concurrent or slots)
     crew = Crew(ray, plan.target, room, usual=resources, reuse=plan.search.reuse_workers, paths=plan.paths)
-    turns = ""
     if folder is None and (waiting := _waiting_for_each_other(plan, slots)) is not plan:
-        plan, brains, turns = (
-            waiting,
-            open_brains(waiting),
-            words.taking_turns(plan.search, plan.points, slots),
-        )
+        plan, brains = waiting, open_brains(waiting)
     if folder is None:
         plan.target.check(plan, options)
         folder = SweepDirectory.create(plan.root, plan.name, _about(plan))
@@ -182,11 +178,14 @@ def _held(
         searched = settings.to_dict(plan.search)
         folder.update(status=RUNNING, pid=os.getpid(), process=this_process(), search=searched)
     view = _view(plan, folder, slots)
-    view.notes += [room.note(resources, slots), *([turns] if turns else [])]
+    view.notes.append(room.note(resources, slots))
+    if plan.population and plan.points > slots and plan.search.scheduler_config.get("synch"):
+        view.notes.append(words.taking_turns(plan.search, plan.points, slots))
     status = FAILED
     try:
         with folder.writing():
             loop = Loop(plan, folder, crew, view, brains)
+            folder.update(total=view.total)
             status = _session(loop, interrupts, lookout, stack, plain=plain, resumed=resumed)
     except KeyboardInterrupt:
         status = STOPPED

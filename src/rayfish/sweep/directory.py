@@ -13,7 +13,7 @@ from rayfish.errors import RayfishError, RunNotFound
 from rayfish.files import atomic_write, last_write, parse_json, set_aside, why_unwritable
 from rayfish.run import lease
 from rayfish.run.directory import DEFAULT_ROOT
-from rayfish.run.named import answering
+from rayfish.run.named import answering, newest_first, sweeps_at
 from rayfish.run.signing import sealed_json
 from rayfish.sweep.records import Table
 
@@ -46,6 +46,7 @@ class SweepDirectory:
         try:
             (path / "trials").mkdir(parents=True)
             sweep = cls(path, {})
+            sweep.table_file.touch()  # so that a missing one is known to be damage
             sweep.lock()
             sweep.update(
                 layout=LAYOUT,
@@ -107,6 +108,17 @@ class SweepDirectory:
     def log_file(self) -> Path:
         """`log.txt`."""
         return self.path / "log.txt"
+
+    def require_table(self) -> None:
+        """Refuses a sweep that has lost its table.
+
+        :raises RunNotFound: it is not there
+        """
+        if not self.table_file.is_file():
+            raise RunNotFound(
+                f"the sweep {self.path} is damaged: {self.table_file.name} is missing",
+                f"restore it, or begin a new sweep; its trials are kept: {self.trials}",
+            )
 
     def open_table(self) -> Table:
         """The table, to write to."""
@@ -200,4 +212,5 @@ def find_sweep(text: str | Path, root: str | Path = DEFAULT_ROOT) -> Path:
         if inside:
             return inside[-1].parent
     none_yet = "rayfish tune begins one; or give the path of a sweep"
-    return answering(str(text), list_sweeps(root), root, "sweep", none_yet)
+    found = newest_first(sweeps_at(Path(root), "*/*/sweep.json"))
+    return answering(str(text), found, root, "sweep", none_yet).absolute()

@@ -210,7 +210,7 @@ def summary_line(view: SweepView) -> str:
 
 def _params(view: SweepView, trial: Trial) -> str:
     names = short_names(view.space.keys)
-    return " ".join(f"{names.get(key, key)}={shown(value, 40)}" for key, value in trial.params.items())
+    return " ".join(f"{names.get(key, key)}={shown(value, 40)}" for key, value in trial.earned_with.items())
 
 
 def open_live(view: SweepView, plain: bool | None = None) -> LiveTable:

@@ -146,7 +146,7 @@ def _best(view: SweepView) -> Text:
     line.append(f"   {'point' if repeated else 'trial'} ", style=LABEL)
     line.append(str(point.number if repeated else trial.number), style="bold")
     names = short_names(view.space.keys)
-    for key, value in (point if repeated else trial).params.items():
+    for key, value in (point.params if repeated else trial.earned_with).items():
         line.append(f"   {names.get(key, key)} ", style=LABEL)
         line.append(shown(value, 40))
     return line
@@ -173,7 +173,7 @@ def _trial_rows(view: SweepView) -> list[Row]:
     best, sign = view.best(), view.search.sign
     trials = sorted(view.trials.values(), key=lambda t: _place(t, sign))
     return [
-        Row(str(t.number), t.state, figure(t.value), t.step, t.seconds, t.curve, t.params, t is best)
+        Row(str(t.number), t.state, figure(t.value), t.step, t.seconds, t.curve, t.earned_with, t is best)
         for t in trials
     ]
 

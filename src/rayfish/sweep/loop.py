@@ -81,7 +81,7 @@ class Loop:
         self._moves: dict[int, Move] = {}
         self._donors: dict[int, str] = {}
         self._heard: dict[int, float] = {}
-        self._told_of_checkpoints = self._doubted = False
+        self._told_of_checkpoints = self._doubted = self._lacks_checkpoints = False
         self._said_again: dict[int, dict[str, float | None]] = {}
         self._losses: dict[int, int] = {}
         self._too_large: set[int] = set()
@@ -171,8 +171,10 @@ class Loop:
         self._keep_time()
         self.view.over = True
         if self.plan.population and not self.ending and not any(t.moves for t in self.trials.values()):
-            in_turns = len(self.trials) > self.view.slots
-            self.live.note(words.nobody_moved(self.search, self.plan.time, in_turns=in_turns))
+            in_turns, unsaved = len(self.trials) > self.view.slots, self._lacks_checkpoints
+            self.live.note(
+                words.nobody_moved(self.search, self.plan.time, in_turns=in_turns, unsaved=unsaved)
+            )
         self.table.write("stop", why=self.ending or "all trials are done")
         return records.STOPPED if interrupts.requested else DONE
 
@@ -384,6 +386,9 @@ class Loop:
             return ""  # it went back to a checkpoint: this was heard before
         self._said_again.pop(trial.number, None)
         diverged = {"diverged": True} if words.is_not_finite(metrics.get(self.plan.metric)) else {}
+        if trial.unearned and trial.moves:  # the first report since: before it, a trial may just end
+            point = words.point(trial.params)
+            self.live.note(f"trial {trial.number} goes on from trial {trial.moves[-1][1]} with {point}")
         self._write(
             "report", trial.number, step=step, value=value, seconds=round(trial.seconds, 3), **diverged
         )
@@ -534,9 +539,8 @@ class Loop:
         self._saving.update(orders.save)
         for move in orders.moves:
             self._moves[move.number] = move
-            trial = self.trials[move.number]
-            if trial.state == PAUSED and move.number not in self.crew.busy:
-                self._move(trial)
+            if move.number not in self.crew.busy:
+                self._move(self.trials[move.number])
 
     def _keep(self, trial: Trial, saved: str) -> None:
         """A checkpoint was written; where others may go on from it, it is kept and noted."""
@@ -544,7 +548,7 @@ class Loop:
             target = self.plan.target
             at = target.step_of(saved) if self.plan.time == target.step_name else None
             step = trial.step if at is None else at
-            saved = self._handed_over(trial, saved)
+            saved = handover.keep(self.folder.path, trial.name, Path(saved), self._donors.values())
             self._saved[trial.number] = (saved, step)
             self._write("save", trial.number, saved=saved, step=step)
         self._save_settled(trial.number)
@@ -563,22 +567,14 @@ class Loop:
             return
         del self._moves[trial.number]
         saved, step = self._saved.get(move.source, ("", 0.0))
-        if not saved:
+        if not saved or trial.finished:
+            self._lacks_checkpoints |= not saved
             self.scheduler.stayed(trial.number, trial.params)
             return
         self._donors[trial.number] = saved
         self._write(
             "move", trial.number, source=move.source, step=step, params=dict(move.params), donor=saved
         )
-        self.live.note(
-            f"trial {trial.number} goes on from trial {move.source} with {words.point(move.params)}"
-        )
-
-    def _handed_over(self, trial: Trial, saved: str) -> str:
-        """A checkpoint that others may go on from, kept from being tidied away by its own trial."""
-        if not saved:
-            return ""
-        return handover.keep(self.folder.path, trial.name, Path(saved), self._donors.values())
 
     def _write(self, event: str, number: int, **fields: Any) -> dict[str, Any]:
         line = self.table.write(event, number, **fields)

@@ -14,21 +14,23 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from rayfish.errors import RayfishError
+from rayfish.errors import RayfishError, RunNotFound
 from rayfish.experiment import Experiment
 from rayfish.experiment.experiment import dump
 from rayfish.experiment.old.results import todays_metric
 from rayfish.files import atomic_link, atomic_write, parse_json
-from rayfish.run.directory import DEFAULT_ROOT, find_checkpoint
+from rayfish.run.directory import DEFAULT_ROOT, find_checkpoint, note_once
 from rayfish.sweep import words
-from rayfish.sweep.directory import SweepDirectory, find_sweep
+from rayfish.sweep.directory import RUNNING, SweepDirectory, find_sweep
 from rayfish.sweep.experiment import ExperimentTarget
 from rayfish.sweep.function import configuration
 from rayfish.sweep.plan import Plan
 from rayfish.sweep.records import FAILED, Trial
+from rayfish.sweep.settings import POPULATIONS
 from rayfish.sweep.view import SweepView, stored_view
 from rayfish.sweep.work import Task
 
+_FIRST, _LAST = ("trial", "point", "state"), ("seed", "step", "seconds", "moves", "error", "folder")
 BEST_FILE, BEST_LINK, PAGE, TABLE = "best.yaml", "best", "report.html", "trials.csv"
 
 
@@ -138,6 +140,8 @@ def load_sweep(sweep: str | Path, root: str | Path = DEFAULT_ROOT) -> Result:
     """
     folder = SweepDirectory.open(find_sweep(sweep, root))
     view = stored_view(folder)
+    if view.damage:
+        note_once(f"{folder.path}: {view.damage}")
     trials = [view.trials[number] for number in sorted(view.trials)]
     fixed = _fixed(folder, trials) if folder.data.get("kind") == "function" else None
     status = str(folder.data.get("status"))
@@ -154,17 +158,23 @@ def _fixed(folder: SweepDirectory, trials: list[Trial]) -> dict[str, Any]:
 
 
 def rows_of(view: SweepView) -> Iterator[dict[str, Any]]:
-    """One flat dictionary per trial, in the order of their numbers."""
+    """One flat dictionary per trial, in the order of their numbers.
+
+    A parameter or metric with the name of another column is `param/NAME` or `metric/NAME`.
+    """
+    score = _column("metric", view.metric, (*_FIRST, *_LAST))
     for _, trial in sorted(view.trials.items()):
+        taken = (*_FIRST, score, *_LAST)
         yield {
             "trial": trial.number,
             "point": trial.point,
             "state": trial.state,
-            view.metric: trial.value,
-            **trial.params,
+            score: trial.value,
+            **{_column("param", key, taken): value for key, value in trial.earned_with.items()},
             "seed": trial.seed,
             "step": trial.step,
             "seconds": trial.seconds,
+            **({"moves": len(trial.moves) - trial.unearned} if view.search.scheduler in POPULATIONS else {}),
             "error": trial.error,
             "folder": str(view.folder / "trials" / trial.name),
         }
@@ -173,15 +183,18 @@ def rows_of(view: SweepView) -> Iterator[dict[str, Any]]:
 def table_of(view: SweepView) -> str:
     """The trials as CSV: the columns of `rows_of`, a parameter that some trials lack included."""
     rows = list(rows_of(view))
-    own = ("trial", "point", "state", view.metric)
-    params = dict.fromkeys(key for trial in view.trials.values() for key in trial.params)
-    columns = list(dict.fromkeys((*own, *params, "seed", "step", "seconds", "error", "folder")))
+    found = dict.fromkeys((*_FIRST, *(key for row in rows for key in row)))
+    columns = sorted(found, key=lambda name: name in _LAST)
     out = io.StringIO()
     table = csv.DictWriter(out, columns, lineterminator="\n")
     table.writeheader()
     for row in rows:
         table.writerow({key: _cell(value) for key, value in row.items()})
     return out.getvalue()
+
+
+def _column(kind: str, name: str, taken: tuple[str, ...]) -> str:
+    return f"{kind}/{name}" if name in taken else name
 
 
 def _cell(value: Any) -> Any:
@@ -224,8 +237,51 @@ def _best(view: SweepView) -> Trial | None:
     point = view.best_point()
     if point is None:
         return None
-    scored = [trial for trial in point.trials if trial.value is not None and trial.state != FAILED]
-    return max(scored, key=lambda t: view.search.sign * (t.value or 0.0)) if scored else None
+    return next(iter(_by_score(view, point.trials)), None)
+
+
+def _by_score(view: SweepView, trials: list[Trial]) -> list[Trial]:
+    """Trials with a score, the best first; failed ones left out."""
+    scored = [trial for trial in trials if trial.value is not None and trial.state != FAILED]
+    return sorted(scored, key=lambda t: -view.search.sign * (t.value or 0.0))
+
+
+def best_run(sweep: Path) -> Path:
+    """The run of the best trial of a sweep, found by its scores; of a running sweep, the best so far.
+
+    :raises RunNotFound: there is none, with the reason
+    """
+    folder = SweepDirectory.open(sweep)
+    if folder.data.get("kind") in ("function", "program"):
+        raise RunNotFound(
+            f"{sweep} is a sweep of a function or a program: its trials have no policy",
+            f"rayfish runs show {sweep}; its best point is in {sweep / BEST_FILE}",
+        )
+    view, running = stored_view(folder), folder.status == RUNNING
+    scored = [t for p in view.points() for t in _by_score(view, p.trials)]
+    found = [(trial, folder.trials / trial.name) for trial in scored]
+    for trial, run in found:
+        if not (run / "run.json").is_file() or (running and not any(run.glob("checkpoints/[0-9]*"))):
+            continue
+        if running:
+            note_once(
+                f"the sweep {sweep} is running; its best trial with a checkpoint so far is {trial.number}"
+            )
+        elif trial is not scored[0]:
+            gone = f"the folder of its best trial {scored[0].number} is gone ({found[0][1]})"
+            note_once(f"{sweep}: {gone}; trial {trial.number} is the next best")
+        return run.resolve()
+    if running:
+        what = f"the sweep {sweep} is running, and none of its trials has a score and a checkpoint yet"
+        raise RunNotFound(what, f"wait for one: rayfish runs show {sweep}")
+    if scored:
+        what = f"the folders of all trials with a score are gone from {folder.trials}"
+        raise RunNotFound(what, f"train the best point again: rayfish train -f {sweep / BEST_FILE}")
+    go_on = f"rayfish tune --resume {sweep} goes on with it"
+    raise RunNotFound(
+        f"the sweep {sweep} has no best trial yet: no trial has a score",
+        f"{go_on}; or name one of its trials: {folder.trials}/...",
+    )
 
 
 def _best_file(plan: Plan, view: SweepView, best: Trial) -> str:

@@ -136,7 +136,9 @@ def _pictures(view: SweepView) -> tuple[dict[str, Any], list[str]]:
     sections += _learning(view, data)
     if view.search.repeat > 1:
         data["points"] = page_data.point_rows(view)
-        charts["repeats"] = page_charts.repeats(len(data["points"]), score)
+        charts["repeats"] = page_charts.repeats(
+            len(data["points"]), page_data.covering(score, data["points"])
+        )
         what = "The mean of each point with its 95 % interval, and each repetition; best first."
         if any(trial.state == STOPPED for trial in view.trials.values()):
             what += " Where one was stopped early, the mean is of the last step that all have reached."
@@ -256,7 +258,7 @@ def _best(view: SweepView) -> str:
     if trial is None or point is None:
         return '<div class="label">best score</div><p class="empty">No trial has a score yet.</p>'
     repeated = view.search.repeat > 1
-    value, params = (point.value, point.params) if repeated else (trial.value, trial.params)
+    value, params = (point.value, point.params) if repeated else (trial.value, trial.earned_with)
     whose = (
         f"point {point.number}, mean of {text.counted(len(point.trials), 'trial')}"
         if repeated

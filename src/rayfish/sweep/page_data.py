@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -97,7 +97,7 @@ def axes(view: SweepView, scored: Sequence[Trial], shares: Mapping[str, float]) 
     names = short_names(view.space.keys)
     found = []
     for key in [*shares, *(key for key in view.space.keys if key not in shares)]:
-        given = [trial.params[key] for trial in scored if key in trial.params]
+        given = [trial.earned_with[key] for trial in scored if key in trial.earned_with]
         if given:
             found.append(_axis(view.space[key], names[key], given, len(given) < len(scored)))
     return found
@@ -119,6 +119,15 @@ def score_axis(view: SweepView, scored: Sequence[Trial]) -> Axis:
     """The axis of scores: all of them, or the bulk where a few lie so far off that nothing else shows."""
     low, high = bulk([float(trial.value or 0.0) for trial in scored], 0.1, 5)
     return Axis("", view.metric.rpartition("/")[2], low, high)
+
+
+def covering(score: Axis, points: Sequence[Mapping[str, Any]]) -> Axis:
+    """The axis of scores, wide enough for the intervals of these points."""
+    ends = [point[end] for point in points for end in ("low", "high") if math.isfinite(point[end])]
+    if not ends or (min(ends) >= score.low and max(ends) <= score.high):
+        return score
+    low, high = bulk([*ends, score.low, score.high], 0.1, 5)
+    return replace(score, low=low, high=high)
 
 
 def ticks(low: float, high: float, *, log: bool = False, most: int = 6) -> list[tuple[float, str]]:
@@ -161,7 +170,7 @@ def trial_rows(view: SweepView, axes: Sequence[Axis], score: Axis | None) -> lis
     rows = []
     for rank, trial in enumerate([*rest, *scored]):
         row: dict[str, Any] = {"trial": trial.number, "point": trial.point, "state": STATES[trial.state]}
-        row["facts"] = [[names.get(k, k), shown(v, 60)] for k, v in trial.params.items()]
+        row["facts"] = [[names.get(k, k), shown(v, 60)] for k, v in trial.earned_with.items()]
         row["took"] = round(trial.seconds, 1)
         if has_score(trial) and score is not None:
             row |= {"score": trial.value, "written": figure(trial.value), "order": order[trial.number]}
@@ -170,18 +179,20 @@ def trial_rows(view: SweepView, axes: Sequence[Axis], score: Axis | None) -> lis
             row["ys"] = [_place(axis, trial) for axis in axes] + [round(score.place(trial.value), 4)]
             row["jitter"] = round((trial.number * 0.618034) % 1, 3)
             row |= {
-                f"p{i}": _slice_value(axis, trial) for i, axis in enumerate(axes) if axis.key in trial.params
+                f"p{i}": _slice_value(axis, trial)
+                for i, axis in enumerate(axes)
+                if axis.key in trial.earned_with
             }
         rows.append(row)
     return rows
 
 
 def _place(axis: Axis, trial: Trial) -> float:
-    return round(axis.place(trial.params[axis.key]), 4) if axis.key in trial.params else NOT_USED
+    return round(axis.place(trial.earned_with[axis.key]), 4) if axis.key in trial.earned_with else NOT_USED
 
 
 def _slice_value(axis: Axis, trial: Trial) -> Any:
-    value = trial.params[axis.key]
+    value = trial.earned_with[axis.key]
     return label(value) if axis.labels else value
 
 

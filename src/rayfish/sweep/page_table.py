@@ -25,7 +25,7 @@ def trial_table(view: SweepView, path: Path) -> str:
     trials = sorted(view.trials.values(), key=lambda trial: _rank(trial, view.search.sign))
     if not trials:
         return ""
-    keys = [key for key in view.space.keys if any(key in trial.params for trial in trials)]
+    keys = [key for key in view.space.keys if any(key in trial.earned_with for trial in trials)]
     best = view.best()
     rows = "\n".join(_row(view, trial, keys, path, "best" if trial is best else "") for trial in trials)
     head = f"<h2>All {text.counted(len(trials), 'trial')}</h2>"
@@ -50,7 +50,7 @@ def _heads(view: SweepView, trials: Sequence[Trial], keys: Sequence[str]) -> str
     heads += [_head("state", "text"), _head("score", "number", "down" if view.search.sign > 0 else "up")]
     heads += [_head(view.time.rpartition("/")[2], "number", "down"), _head("time", "number", "down")]
     for key in keys:
-        numbers = all(is_number(trial.params[key]) for trial in trials if key in trial.params)
+        numbers = all(is_number(trial.earned_with[key]) for trial in trials if key in trial.earned_with)
         heads.append(f'<th data-kind="{"number" if numbers else "text"}">{html.escape(names[key])}</th>')
     return "".join([*heads, _head("note", "text")])
 
@@ -75,8 +75,8 @@ def _row(view: SweepView, trial: Trial, keys: Sequence[str], path: Path, kind: s
         f'<td class="n" data-v="{trial.seconds:.1f}">{text.duration(trial.seconds)}</td>',
     ]
     for key in keys:
-        written = html.escape(shown(trial.params[key])) if key in trial.params else ""
-        exact = html.escape(str(trial.params.get(key, "")))
+        written = html.escape(shown(trial.earned_with[key])) if key in trial.earned_with else ""
+        exact = html.escape(str(trial.earned_with.get(key, "")))
         cells.append(f'<td class="value" data-v="{exact}" title="{exact}">{written}</td>')
     cells.append(f'<td class="why">{_why(trial)}</td>')
     return f'<tr data-trial="{trial.number}" class="{kind}">{"".join(cells)}</tr>'

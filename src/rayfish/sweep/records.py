@@ -144,6 +144,11 @@ def note_on_damage(path: Path) -> str:
     damaged: list[int] = []
     for _ in read_events(path, damaged):
         pass
+    return damage_in(path, damaged)
+
+
+def damage_in(path: Path, damaged: Sequence[int]) -> str:
+    """The message on these damaged lines of a table."""
     if not damaged:
         return ""
     which = ", ".join(map(str, damaged[:5])) + (f" and {len(damaged) - 5} more" if len(damaged) > 5 else "")
@@ -218,6 +223,7 @@ def apply(
         if trial.unearned and trial.moves:  # it went on as another one, and had nothing more to say
             trial.params = trial.earned_with
             trial.moves.pop()
+            trial.unearned = False
             trial.step = trial.curve[-1][0] if trial.curve else 0.0
 
 

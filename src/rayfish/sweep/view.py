@@ -24,6 +24,7 @@ from rayfish.sweep.records import (
     STOPPED,
     Trial,
     comparable,
+    damage_in,
     fold,
     read_events,
 )
@@ -94,6 +95,7 @@ class SweepView:
     :param slots: trials that can run at once
     :param notes: what a reader should know, a sentence each
     :param over: whether this session has ended
+    :param damage: a message on lines of the table that could not be read; "" for none
     :param best_command: trains the best point; None: from `best.yaml` of the folder, "": there is none
     """
 
@@ -111,6 +113,7 @@ class SweepView:
     slots: int = 1
     notes: list[str] = field(default_factory=list)
     over: bool = False
+    damage: str = ""
     best_command: str | None = None
 
     def counts(self) -> dict[str, int]:
@@ -173,7 +176,7 @@ class SweepView:
         # was stopped early where one was: its score is of the step that all of them have reached.
         state = next(state for state in STATES if state in states)
         state = STOPPED if state == DONE and STOPPED in states else state
-        return Point(number, trials[-1].params, trials, mean, low, high, state)
+        return Point(number, trials[-1].earned_with, trials, mean, low, high, state)
 
     def _rank(self, point: Point) -> tuple[int, float, int]:
         group = 0 if point.scored and point.state != FAILED else 2 if point.state == FAILED else 1
@@ -185,6 +188,7 @@ def stored_view(folder: SweepDirectory) -> SweepView:
 
     :raises RunNotFound: its files are damaged
     """
+    folder.require_table()
     try:
         return _read(folder)
     except (RayfishError, LookupError, TypeError, ValueError, AttributeError) as error:
@@ -199,16 +203,20 @@ def _read(folder: SweepDirectory) -> SweepView:
     known = {field.name for field in fields(Search)}
     given = {key: value for key, value in (data.get("search") or {}).items() if key in known}
     search = Search(**given | {"start_from": tuple(given.get("start_from") or ())})
+    damaged: list[int] = []
+    trials = fold(read_events(folder.table_file, damaged), sign=search.sign, score=search.score)
     return SweepView(
         title=str(data.get("title")),
         folder=folder.path,
         search=search,
         space=parameters_in(data.get("space") or {}),
-        trials=fold(read_events(folder.table_file), sign=search.sign, score=search.score),
+        trials=trials,
         metric=str(data.get("metric")),
         time=str(data.get("time")),
         seconds=float(data.get("seconds") or 0.0),
+        total=int(data["total"]) if data.get("total") and data.get("status") != DONE else None,
         over=data.get("status") != RUNNING,
+        damage=damage_in(folder.table_file, damaged),
     )
 
 

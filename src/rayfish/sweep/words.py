@@ -79,11 +79,15 @@ def taking_turns(search: Search, trials: int, slots: int) -> str:
     )
 
 
-def nobody_moved(search: Search, time: str, *, in_turns: bool) -> str:
+def nobody_moved(search: Search, time: str, *, in_turns: bool, unsaved: bool = False) -> str:
     """What to do about a population that stayed as it was.
 
     :param in_turns: fewer trials ran at a time than there are
+    :param unsaved: trials were chosen to be copied, and had no checkpoint
     """
+    if unsaved:
+        hint = "save one with rayfish.sweep.report(..., checkpoint=folder)"
+        return f"{search.scheduler}: no trial went on from another one: they save no checkpoint; {hint}"
     every = search.scheduler_config.get("perturbation_interval", INTERVAL)
     hint = "train longer, or lower search.scheduler_config.perturbation_interval"
     if in_turns and not search.scheduler_config.get("synch"):

@@ -56,6 +56,30 @@ class Population(TuneScheduler):
             self.tune.moved(trial, source, config)
         trial.config, trial.status = config, PAUSED
 
+    def complete(self, number: int) -> None:
+        """A synchronous round goes on without it."""
+        super().complete(number)
+        self._compare_if_all_arrived()
+
+    def fail(self, number: int) -> None:
+        """A synchronous round goes on without it."""
+        super().fail(number)
+        self._compare_if_all_arrived()
+
+    def _compare_if_all_arrived(self) -> None:
+        """Compares a synchronous round whose last missing trial has ended; Tune waits for a report."""
+        states, live = self.tune._trial_state, self._controller.get_live_trials()
+        if not self.tune._synch or any(map(self._is_behind, live)):
+            return
+        for last in live[-1:]:
+            result = states[last].last_result
+            with self._isolated(last.number, float(result[self.time])):
+                self.tune.on_trial_result(self._controller, last, result)
+
+    def _is_behind(self, trial: StandInTrial) -> bool:
+        """Whether the others of a synchronous round wait for it."""
+        return bool(self.tune._trial_state[trial].last_train_time < self.tune._next_perturbation_sync)
+
     def stayed(self, number: int, params: Mapping[str, Any]) -> None:
         """It has the parameters that it had."""
         trial = self._controller.trials[number]
@@ -76,12 +100,11 @@ class Population(TuneScheduler):
     def _choose(self, waiting: Sequence[int], more: bool) -> int | None:
         if more:
             return None
+        trials = [self._controller.trials[number] for number in waiting]
+        turns = [trial for trial in trials if not self.tune._synch or self._is_behind(trial)]
         states = self.tune._trial_state
-        turns = sorted(waiting, key=lambda n: states[self._controller.trials[n]].last_train_time)
-        if self.tune._synch and self._running:
-            until = self.tune._next_perturbation_sync
-            turns = [n for n in turns if states[self._controller.trials[n]].last_train_time < until]
-        return turns[0] if turns else None
+        chosen = min(turns, key=lambda trial: states[trial].last_train_time, default=None)
+        return chosen.number if chosen else None
 
     def _encoded(self, params: Mapping[str, Any]) -> dict[str, Any]:
         if not self._numeric:
@@ -103,6 +126,21 @@ def population_class(base: type[Any]) -> type[Any]:
         replaying = False
         exploited: Any = None
         known: Mapping[str, Parameter]
+        _next_perturbation_sync: float
+
+        def on_trial_result(self, tune_controller: Any, trial: Any, result: dict[str, Any]) -> Any:
+            before = self._next_perturbation_sync
+            answer = super().on_trial_result(tune_controller, trial, result)
+            if self._next_perturbation_sync != before:
+                # Tune may name a step that trials stand at already: then none of them would be started.
+                reached = (self._trial_state[t].last_train_time for t in tune_controller.get_live_trials())
+                rounds = (max(reached, default=before) - before) // self._perturbation_interval + 1
+                self._next_perturbation_sync = before + rounds * self._perturbation_interval
+            return answer
+
+        def _save_trial_state(self, state: Any, time: Any, result: dict[str, Any], trial: Any) -> Any:
+            if result is not state.last_result:  # else PB2 would learn from one report twice
+                super()._save_trial_state(state, time, result, trial)
 
         def _get_new_config(self, trial: Any, trial_to_clone: Any) -> Any:
             if self.replaying or not hasattr(self, "data"):

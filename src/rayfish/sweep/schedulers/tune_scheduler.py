@@ -87,7 +87,8 @@ class StandInController:
         trial.status = PAUSED
 
     def _schedule_trial_save(self, trial: StandInTrial, result: Any = None) -> str:
-        self._orders().save.append(trial.number)
+        if trial.status == RUNNING:  # else its newest checkpoint will do
+            self._orders().save.append(trial.number)
         return "saved"
 
 
