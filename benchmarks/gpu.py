@@ -28,7 +28,7 @@ from torch_cartpole import TorchCartPole  # noqa: E402
 
 from rayfish.algorithm.batched import graphs, ppo  # noqa: E402
 from rayfish.algorithm.batched.actors import ActorCriticActor  # noqa: E402
-from rayfish.algorithm.batched.resident import ResidentSampler, ResidentVector  # noqa: E402
+from rayfish.algorithm.batched.gpu_sampler import ResidentSampler, ResidentVector  # noqa: E402
 from rayfish.models.build import actor_critic  # noqa: E402
 from rayfish.models.options import resolve  # noqa: E402
 

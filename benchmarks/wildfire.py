@@ -23,7 +23,7 @@ from typing import Any
 
 import numpy as np
 
-from rayfish.envs.wildfire.simulator import Simulator
+from rayfish.worlds.wildfire.fire.simulator import Simulator
 
 RESULTS = Path(__file__).resolve().parent / "results"
 SIZES = (64, 128, 256, 512, 1024)
@@ -101,7 +101,7 @@ def on_cpu() -> list[dict[str, Any]]:
 
 def on_gpu(terrain: str) -> dict[str, Any]:
     """Many fires at once, and whether their maps are the CPU's."""
-    from rayfish.envs.wildfire.cuda import CudaFires
+    from rayfish.worlds.wildfire.fire.cuda import CudaFires
 
     rng = np.random.default_rng(1)
     simulator = Simulator(config(128, terrain), GPU_FIRES, seed=1)

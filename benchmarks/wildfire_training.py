@@ -25,7 +25,7 @@ from typing import Any
 import yaml
 from scipy import stats
 
-from rayfish.envs.wildfire import LANDSCAPES
+from rayfish.worlds.wildfire import LANDSCAPES
 
 RESULTS = Path(__file__).resolve().parent / "results"
 FILE = RESULTS / "wildfire-training.json"

@@ -10,9 +10,9 @@ from torch import nn
 
 import rayfish
 from rayfish import threads
-from rayfish.envs import pulse
 from rayfish.run import resources
 from rayfish.run.checkpoint import read_header
+from rayfish.supervise import pulse
 from tests.run.test_train import SMALL
 
 IMAGE = gym.spaces.Box(0, 255, (84, 84, 4), np.uint8)

@@ -13,10 +13,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from rayfish.experiment.old import modules
-from rayfish.experiment.old.beside import spelled
-from rayfish.experiment.old.gone import CLOSEST
 from rayfish.experiment.sections import ALGORITHMS
+from rayfish.legacy import import_paths
+from rayfish.legacy.dropped_algorithms import CLOSEST
+from rayfish.legacy.top_level_keys import spelled
 from rayfish.run.engine import RayOptions
 from rayfish.run.trainer import Trainer
 
@@ -25,7 +25,7 @@ __all__ = ["DEFAULT_CONFIG", "RLlibTrainer", "Trainer"]
 DEFAULT_CONFIG: dict[str, Any] = {}
 """What old scripts copy and change (`ppo.DEFAULT_CONFIG.copy()`); what is not in it has its default."""
 
-modules.install()
+import_paths.install()
 
 
 class RLlibTrainer(Trainer):
@@ -47,7 +47,7 @@ class RLlibTrainer(Trainer):
         closest: bool = False,
         ray_options: RayOptions | None = None,
     ) -> None:
-        from rayfish.experiment.old.python import experiment_of
+        from rayfish.legacy.python_config import experiment_of
 
         if logger_creator is not None:
             print("note: logger_creator is left out: trainer.save() makes a run folder under runs/")

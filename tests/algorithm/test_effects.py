@@ -14,15 +14,15 @@ import pytest
 import torch
 
 from rayfish import Experiment
-from rayfish.algorithm.batched import fitting
+from rayfish.algorithm.batched import eligibility
 from rayfish.algorithm.build import config_class
-from rayfish.algorithm.dead import DEAD_FOR, DEAD_KEYS, NEEDS, is_dead
 from rayfish.algorithm.keys import ELSEWHERE, all_problems, remarks
 from rayfish.algorithm.module import MODULES, module_spec
 from rayfish.algorithm.signatures import entries
-from rayfish.envs.kinds import EnvInfo
-from rayfish.experiment.legacy import is_old
+from rayfish.algorithm.unused_keys import DEAD_FOR, DEAD_KEYS, NEEDS, is_dead
+from rayfish.envs.env_kind import EnvInfo
 from rayfish.experiment.sections import ALGORITHMS, METHODS, OFFLINE, SECTIONS
+from rayfish.legacy.hydra_keys import is_old
 from rayfish.models.check import section_problems
 from rayfish.models.options import NEEDS as MODEL_NEEDS
 from rayfish.models.options import ONLY_FOR, OPTIONS
@@ -66,7 +66,7 @@ READ_ELSEWHERE = {
     "reporting.metrics_num_episodes_for_smoothing": "rayfish.run.trainer",
 }
 # With these the batched runner is not taken (`fitting.reasons`), or it reads the experiment itself.
-RLLIBS_RUNNER = {"rollouts.batch_mode", "rollouts.gym_env_vectorize_mode", *fitting._CONNECTORS}
+RLLIBS_RUNNER = {"rollouts.batch_mode", "rollouts.gym_env_vectorize_mode", *eligibility._CONNECTORS}
 
 
 @functools.cache
@@ -165,7 +165,7 @@ def rllibs_classes(algo):
     from ray.rllib.offline import offline_evaluation_runner_group as group
     from ray.rllib.offline import offline_policy_evaluation_runner as evaluation
 
-    from rayfish.algorithm.recorded import RecordedData
+    from rayfish.algorithm.offline_data import RecordedData
 
     config = config_class(algo)()
     learner = config.get_default_learner_class()
@@ -221,7 +221,7 @@ def test_every_accepted_key_has_a_reader(algo):
     assert unread == []
 
 
-@pytest.mark.parametrize("algo", fitting.ALGORITHMS)
+@pytest.mark.parametrize("algo", eligibility.ALGORITHMS)
 def test_every_accepted_key_has_a_reader_with_the_batched_runner(algo):
     read = read_by(config_class(algo), batched_classes(algo))
     for dotted in accepted(algo):

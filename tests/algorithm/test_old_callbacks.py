@@ -8,7 +8,7 @@ import pytest
 
 import rayfish
 from rayfish.errors import ConfigError
-from rayfish.experiment.old.load import translated
+from rayfish.legacy.load import translated
 from rayfish.metrics.sinks import read_jsonl
 from rayfish.run import preflight
 from tests.run.test_train import SMALL

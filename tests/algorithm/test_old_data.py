@@ -15,8 +15,8 @@ from ray.rllib.offline.json_writer import _to_json
 from ray.rllib.policy.sample_batch import SampleBatch
 
 import rayfish
-from rayfish.algorithm.old_data import converted, old_files
 from rayfish.errors import RayfishError
+from rayfish.legacy.recordings import converted, old_files
 
 LENGTHS = (5, 3, 7)
 

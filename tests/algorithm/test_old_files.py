@@ -15,7 +15,7 @@ from ray.rllib.algorithms.sac import SACConfig
 
 from rayfish import Experiment
 from rayfish.algorithm.build import NormalizeFirst, build_config
-from rayfish.algorithm.recorded import RecordedData
+from rayfish.algorithm.offline_data import RecordedData
 from rayfish.run import preflight
 
 ALWAYS_OTHER = ("env", "callbacks", "_rl_module_spec", "rl_module_spec", "_env_to_module_connector")

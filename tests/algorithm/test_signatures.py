@@ -9,7 +9,7 @@ import sys
 import pytest
 
 from rayfish.algorithm import signatures
-from rayfish.algorithm.dead import DEAD_KEYS
+from rayfish.algorithm.unused_keys import DEAD_KEYS
 from rayfish.experiment.sections import ALGORITHMS, METHODS
 
 

@@ -11,7 +11,7 @@ import time
 import pytest
 
 import rayfish
-from rayfish.algorithm import tasks
+from rayfish.algorithm import curriculum
 from rayfish.errors import ConfigError, RayfishError
 from tests.helpers import comparable, metrics_of, only_run
 from tests.helpers import rayfish as command
@@ -122,7 +122,7 @@ def levels(trainer):
 
 
 def _levels(runner):
-    return [env.get_task() for _, env in tasks._environments(runner)]
+    return [env.get_task() for _, env in curriculum._environments(runner)]
 
 
 def test_the_task_follows_the_steps_as_the_function_says(folder):
@@ -184,14 +184,14 @@ def test_a_restored_run_goes_on_with_its_tasks_exactly(folder, env):
     with rayfish.Trainer(*words("curriculum_fn", env)) as again:
         assert again.info.saved_by == ("pickle" if env == "CurriculumEnv" else "fresh")
         again.restore(checkpoint)
-        tasks.reapply(again.algorithm)
+        curriculum.reapply(again.algorithm)
         assert levels(again) == [[1, 1]]
         assert [comparable(again.step()) for _ in range(2)] == expected
         assert levels(again) == reached == [[3, 3]]
 
 
 def test_before_an_episode_has_ended_counts_are_zero_and_means_unknown():
-    setter = tasks.TaskSetter("lessons.curriculum_fn")
+    setter = curriculum.TaskSetter("lessons.curriculum_fn")
     results = setter._old_names({})
     assert (results["timesteps_total"], results["episodes_total"]) == (0, 0)
     assert math.isnan(results["episode_reward_mean"])

@@ -7,11 +7,11 @@ import yaml
 
 from rayfish import Experiment
 from rayfish.cli.main import main
-from rayfish.cli.old_train import take
 from rayfish.errors import RayfishError
-from rayfish.experiment.old.form import OldExperiment
-from rayfish.experiment.old.load import notes
-from rayfish.experiment.old.translate import translate
+from rayfish.legacy.file_format import OldExperiment
+from rayfish.legacy.load import notes
+from rayfish.legacy.train_flags import take
+from rayfish.legacy.translate import translate
 
 OLD = """# A tuned example.
 cartpole-ppo:

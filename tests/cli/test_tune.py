@@ -6,9 +6,9 @@ import pytest
 
 from rayfish.cli.app import app
 from rayfish.cli.main import main
+from rayfish.jobs import Job, JobList
 from rayfish.run.directory import find_run
 from rayfish.sweep.directory import SweepDirectory
-from rayfish.sweep.jobs import Job, JobList
 from rayfish.sweep.records import DONE, fold, read_events
 from tests.helpers import info_of, only_run, rayfish
 
@@ -111,7 +111,7 @@ def test_mistakes_in_a_file_are_told_with_its_lines(workdir, capsys):
 @pytest.fixture
 def jobs_started(monkeypatch):
     """Lists of jobs as they would be started: commands, CPUs, GPUs, and where their results go."""
-    from rayfish.sweep import jobs
+    from rayfish import jobs
 
     started = []
     monkeypatch.setattr(jobs, "run_and_tell", lambda *given: started.append(given) or 0)

@@ -11,9 +11,9 @@ import gymnasium as gym
 import numpy as np
 import pytest
 
-from rayfish.envs import pulse
 from rayfish.envs.guard import close, guarded
 from rayfish.errors import EnvironmentFault
+from rayfish.supervise import pulse
 
 BOX = gym.spaces.Box(-1, 1, (2,), np.float32)
 

@@ -8,7 +8,7 @@ import pytest
 
 import rayfish
 from rayfish.envs.build import make
-from rayfish.envs.last import LastFault
+from rayfish.envs.observe_last import LastFault
 from rayfish.envs.spec import EnvSpec
 
 

@@ -11,7 +11,7 @@ from pettingzoo import ParallelEnv
 
 import rayfish
 from rayfish.algorithm.adapters import env_creator
-from rayfish.algorithm.batched.fitting import AGENTS
+from rayfish.algorithm.batched.eligibility import AGENTS
 from rayfish.envs.agents import AgentSlots, AgentsVector
 from rayfish.envs.rewards import Clip
 from rayfish.envs.spec import EnvConfig, EnvSpec

@@ -9,13 +9,13 @@ import gymnasium as gym
 import numpy as np
 import pytest
 
-from rayfish.envs import old_api, old_spaces
 from rayfish.envs.build import EnvSpec, describe, info_of, make, problems
 from rayfish.envs.check import check
 from rayfish.envs.guard import guarded
 from rayfish.envs.play import Player, play
 from rayfish.envs.state import GET_STATE, PICKLE, find_way
 from rayfish.experiment.experiment import Experiment
+from rayfish.legacy import env_api, gym_spaces
 
 BODY = """
     def __init__(self, config=None):
@@ -211,8 +211,8 @@ def test_gym_026_passes_its_five_values_through(folder):
 
 def test_todays_environments_are_left_alone():
     env = gym.make("CartPole-v1", disable_env_checker=True)
-    assert old_api.modernised(env) is env
-    assert old_api.adapter(make(EnvSpec("CartPole-v1"))) is None
+    assert env_api.modernised(env) is env
+    assert env_api.adapter(make(EnvSpec("CartPole-v1"))) is None
 
 
 def test_a_new_environment_is_tried_once_for_each_class(folder):
@@ -272,8 +272,8 @@ SPACES = [
 
 @pytest.mark.parametrize(("old", "new"), SPACES, ids=lambda space: type(space).__name__)
 def test_spaces_of_gym_become_gymnasiums(old, new):
-    assert old_spaces.modern(old) == new
-    assert old_spaces.modern(new) is new
+    assert gym_spaces.modern(old) == new
+    assert gym_spaces.modern(new) is new
 
 
 def test_a_pair_as_observation_is_not_taken_for_observation_and_info(folder):
@@ -290,7 +290,7 @@ def test_a_pair_as_observation_is_not_taken_for_observation_and_info(folder):
 
 
 def test_an_environment_written_for_gym_runs_where_gym_is_not_installed(folder, monkeypatch):
-    from rayfish.experiment.old import modules
+    from rayfish.legacy import import_paths
 
     class Without:
         def __init__(self, inner):
@@ -301,10 +301,10 @@ def test_an_environment_written_for_gym_runs_where_gym_is_not_installed(folder, 
 
     for name in [name for name in sys.modules if name.split(".")[0] == "gym"]:
         monkeypatch.delitem(sys.modules, name)
-    modules.install()
-    finders = [f if isinstance(f, modules.OldModules) else Without(f) for f in sys.meta_path]
+    import_paths.install()
+    finders = [f if isinstance(f, import_paths.OldModules) else Without(f) for f in sys.meta_path]
     monkeypatch.setattr(sys, "meta_path", finders)
-    monkeypatch.setattr(modules, "_used", {})
+    monkeypatch.setattr(import_paths, "_used", {})
     folder.write("shimmed.py", SHIMMED)
     env = make(EnvSpec("shimmed:Inside", folder.paths))
     for name in [name for name in sys.modules if name.split(".")[0] == "gym"]:

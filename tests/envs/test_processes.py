@@ -15,10 +15,10 @@ import psutil
 import pytest
 
 from rayfish.envs.processes import in_processes
-from rayfish.envs.pulse import Patience
 from rayfish.envs.spec import EnvSpec
 from rayfish.errors import EnvironmentFault
-from rayfish.run.faults import explain
+from rayfish.supervise.error_messages import explain
+from rayfish.supervise.pulse import Patience
 
 WORLD = """
 import logging, os, time
@@ -166,7 +166,7 @@ import world
 import gymnasium as gym
 import numpy as np
 from rayfish.envs.processes import in_processes
-from rayfish.envs.pulse import Patience
+from rayfish.supervise.pulse import Patience
 from rayfish.envs.spec import EnvSpec
 vector = in_processes(EnvSpec("World", object=world.World), {"fault": "hangs"}, 2, Patience())
 vector.reset(seed=1)

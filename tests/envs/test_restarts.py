@@ -8,8 +8,8 @@ import pytest
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 from rayfish.algorithm.adapters import ParallelAdapter
-from rayfish.algorithm.batched.collect import Decision, Sampler
-from rayfish.algorithm.batched.replay import ReplayBuffer
+from rayfish.algorithm.batched.replay.buffer import ReplayBuffer
+from rayfish.algorithm.batched.sampler import Decision, Sampler
 from rayfish.envs.agents import AgentsVector
 from rayfish.envs.restarts import RESTARTS_IN_A_ROW, SKIP, TRUNCATE, RestartsExhausted, restarting
 from rayfish.envs.vector import GymVector

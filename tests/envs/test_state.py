@@ -13,7 +13,7 @@ import pytest
 from gymnasium.utils import EzPickle
 
 from rayfish.envs import state
-from rayfish.envs.kinds import agents_and_spaces
+from rayfish.envs.env_kind import agents_and_spaces
 
 
 class Drift(gym.Env):

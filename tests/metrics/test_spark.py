@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from rayfish.metrics import spark, text
+from rayfish import text
+from rayfish.metrics import spark
 
 
 def test_a_rising_series_rises():

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
-from rayfish.experiment.old.tables import MODEL_RENAMED
+from rayfish.legacy.key_tables import MODEL_RENAMED
 from rayfish.models.check import problems, section_problems, space_problems
 from rayfish.models.options import GONE, OPTIONS, resolve
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 
-from rayfish.run import ahead
+from rayfish.compat import preload
 
 
 def alone(code: str) -> list[str]:
@@ -19,7 +19,7 @@ def alone(code: str) -> list[str]:
 
 OPTIMIZER = """
 import sys
-from rayfish.run.ahead import leave_out_compiler
+from rayfish.compat.preload import leave_out_compiler
 leave_out_compiler()
 import torch
 
@@ -67,7 +67,7 @@ def test_only_warned_of_kernels_stay_warnings():
 def test_all_that_an_algorithm_needs_is_there_and_jax_and_the_compiler_are_not():
     code = (
         "import sys, gc\n"
-        "from rayfish.run.ahead import import_ahead\n"
+        "from rayfish.compat.preload import import_ahead\n"
         "import_ahead('DQN')\n"
         "wanted = ('torch', 'ray.rllib.algorithms.dqn.dqn', 'rayfish.algorithm.build')\n"
         "print([name in sys.modules for name in wanted], gc.isenabled())\n"
@@ -77,4 +77,4 @@ def test_all_that_an_algorithm_needs_is_there_and_jax_and_the_compiler_are_not()
 
 
 def test_an_algorithm_that_cannot_be_imported_is_nobodys_problem_yet():
-    ahead.import_ahead("NoSuchAlgorithm")
+    preload.import_ahead("NoSuchAlgorithm")

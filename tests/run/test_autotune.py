@@ -11,8 +11,8 @@ import pytest
 import torch
 
 import rayfish
-from rayfish.algorithm.batched.fitting import NATIVE, PROCESSES, STACKED
-from rayfish.algorithm.batched.trials import Trial
+from rayfish.algorithm.batched.eligibility import NATIVE, PROCESSES, STACKED
+from rayfish.algorithm.batched.stepping_benchmark import Trial
 from rayfish.experiment import Experiment
 from rayfish.run import autotune, preflight
 from rayfish.run.autotune import ENVS, KEY, MODE, RUNNERS, Search, best_of, counts
@@ -177,7 +177,7 @@ def test_a_fast_environment_stays_in_this_process_and_seeds_share_the_choice(mon
 
 def test_runners_are_an_estimate_for_a_slow_environment_that_processes_do_not_help(slow, monkeypatch):
     rates = {STACKED: lambda n: 200.0, PROCESSES: lambda n: None}
-    monkeypatch.setattr("rayfish.algorithm.batched.trials.Bench", lambda *_: Table(rates))
+    monkeypatch.setattr("rayfish.algorithm.batched.stepping_benchmark.Bench", lambda *_: Table(rates))
     monkeypatch.setattr(autotune, "offered", lambda _: (4.0, 0.0))
     words = [*slow, "training.train_batch_size_per_learner=4000"]
     experiment, lines = tuned(*words, options=RayOptions(num_cpus=4))
@@ -195,7 +195,7 @@ def test_where_rllib_samples_there_is_nothing_to_choose():
 
 
 def test_a_measuring_that_fails_leaves_all_as_it_is(slow, monkeypatch):
-    monkeypatch.setattr("rayfish.algorithm.batched.trials.Bench.trial", lambda *_: 1 / 0)
+    monkeypatch.setattr("rayfish.algorithm.batched.stepping_benchmark.Bench.trial", lambda *_: 1 / 0)
     experiment, lines = tuned(*slow)
     assert (experiment.get(MODE), experiment.get(ENVS), experiment.get(KEY)) == (None, 8, False)
     assert "could not measure" in lines[0] and "ZeroDivisionError" in lines[0]

@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 
 import rayfish
-from rayfish.envs.wildfire import WildfireVectorEnv
 from rayfish.errors import RayfishError
 from rayfish.experiment import Experiment
 from rayfish.run import baselines
 from rayfish.run.evaluate import evaluate
+from rayfish.worlds.wildfire import WildfireVectorEnv
 
 FIRES = (
     "environment.env=rayfish/Wildfire-v0",
@@ -161,7 +161,7 @@ def test_baselines_stand_in_for_a_team_in_a_vector_of_their_own(fires):
 
 
 def test_a_team_without_such_a_vector_is_one_sentence():
-    team = ("environment.env=rayfish.envs.wildfire.agents:WildfireParallel", *FIRES[1:])
+    team = ("environment.env=rayfish.worlds.wildfire.env.agents:WildfireParallel", *FIRES[1:])
     offer = replace(baselines.required(Experiment.compose(None, team)), _make_vector=None)
     with pytest.raises(RayfishError, match="several agents"):
         baselines.play_baseline(offer, "nothing", episodes=2, seed=0, ended=silent)

@@ -12,7 +12,7 @@ import pytest
 import rayfish
 from rayfish.algorithm.workers import census
 from rayfish.errors import RunFailed
-from rayfish.run.faults import explain_exit, explain_text
+from rayfish.supervise.error_messages import explain_exit, explain_text
 from tests.helpers import comparable, info_of, metrics_of, small_disk
 
 SMALL = (

@@ -11,8 +11,9 @@ import time
 
 import pytest
 
+from rayfish.compat import local_ray
 from rayfish.errors import RayfishError
-from rayfish.run import engine, local_ray
+from rayfish.run import engine
 from rayfish.run.engine import RayOptions, running_ray
 
 NO_IDLE_WORKERS = "RAY_prestart_worker_first_driver"

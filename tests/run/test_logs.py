@@ -14,8 +14,8 @@ import warnings
 
 import pytest
 
-from rayfish.run import lines
-from rayfish.run.logs import _Router, capture, setup_worker
+from rayfish.supervise import log_records
+from rayfish.supervise.logs import _Router, capture, setup_worker
 
 
 @pytest.fixture
@@ -39,16 +39,18 @@ def router(heard):
 
 def test_records_survive_the_journey():
     text = 'two\nlines | with "quotes", \x02, \u2028 and ü'
-    line = lines.encode("ERROR", "runner 2", "my.env", text)
+    line = log_records.encode("ERROR", "runner 2", "my.env", text)
     assert len(line.splitlines()) == 1
-    assert lines.decode(line.rstrip("\n")) == ("ERROR", "runner 2", "my.env", text)
-    assert lines.decode("anything else") is None
-    assert lines.decode(lines.MARK + "torn") is None
+    assert log_records.decode(line.rstrip("\n")) == ("ERROR", "runner 2", "my.env", text)
+    assert log_records.decode("anything else") is None
+    assert log_records.decode(log_records.MARK + "torn") is None
 
 
 def test_a_workers_message_arrives_with_its_name_and_level(router):
     route, said, file = router
-    route.worker_batch(batch(lines.encode("WARNING", "runner 2", "my.env", "too hot\nby far").rstrip("\n")))
+    route.worker_batch(
+        batch(log_records.encode("WARNING", "runner 2", "my.env", "too hot\nby far").rstrip("\n"))
+    )
     assert said == [("WARNING", "runner 2", "my.env: too hot\nby far")]
     assert "WARNING  runner 2 | my.env: too hot\n    by far\n" in file.read_text()
 
@@ -56,7 +58,7 @@ def test_a_workers_message_arrives_with_its_name_and_level(router):
 def test_a_print_is_named_after_its_worker_once_that_is_known(router):
     route, said, _ = router
     route.worker_batch(batch("early"))
-    route.worker_batch(batch(lines.encode(lines.HELLO, "runner 3", "7", "").rstrip("\n"), "late"))
+    route.worker_batch(batch(log_records.encode(log_records.HELLO, "runner 3", "7", "").rstrip("\n"), "late"))
     route.worker_batch(batch("another process", pid=8))
     assert said == [
         ("INFO", "Runner 7", "early"),
@@ -67,7 +69,7 @@ def test_a_print_is_named_after_its_worker_once_that_is_known(router):
 
 def test_an_unfinished_print_does_not_swallow_a_record(router):
     route, said, _ = router
-    route.worker_batch(batch("50 %" + lines.encode("INFO", "runner 1", "root", "done").rstrip("\n")))
+    route.worker_batch(batch("50 %" + log_records.encode("INFO", "runner 1", "root", "done").rstrip("\n")))
     assert said == [("INFO", "Runner 7", "50 %"), ("INFO", "runner 1", "done")]
 
 
@@ -227,7 +229,7 @@ import logging
 import os
 import pty
 import signal
-from rayfish.run.logs import setup_worker
+from rayfish.supervise.logs import setup_worker
 setup_worker("runner 4")
 setup_worker("runner 4")
 logging.getLogger("my.env").info("hello")
@@ -238,11 +240,11 @@ except ZeroDivisionError:
     logging.exception("boom")
 """
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-    found = [lines.decode(line) for line in done.stderr.splitlines()]
+    found = [log_records.decode(line) for line in done.stderr.splitlines()]
     assert [entry[0] for entry in found] == ["HELLO", "HELLO", "INFO", "ERROR"]
     assert found[2] == ("INFO", "runner 4", "my.env", "hello")
     assert found[3][3].startswith("boom\nTraceback")
-    assert lines.decode(done.stdout.splitlines()[0])[:2] == ("HELLO", "runner 4")
+    assert log_records.decode(done.stdout.splitlines()[0])[:2] == ("HELLO", "runner 4")
 
 
 def test_the_driver_needs_no_worker_setup():
@@ -283,7 +285,7 @@ def test_real_workers_are_heard_with_their_names(ray_session, heard):
 def test_what_the_core_writes_straight_to_the_terminal_goes_to_the_file(tmp_path):
     program = """
 import os, sys
-from rayfish.run.logs import capture
+from rayfish.supervise.logs import capture
 with capture(sys.argv[1], lambda *entry: None):
     os.write(2, b"core noise\\n")
 os.write(2, b"afterwards\\n")
@@ -302,7 +304,7 @@ os.write(2, b"afterwards\\n")
 CRASH = """
 import ctypes
 from pathlib import Path
-from rayfish.run.logs import capture
+from rayfish.supervise.logs import capture
 
 with capture(Path("log.txt"), print):
     ctypes.string_at(0)

@@ -6,7 +6,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 
-from rayfish.envs.kinds import EnvInfo
+from rayfish.envs.env_kind import EnvInfo
 from rayfish.errors import ConfigError
 from rayfish.experiment import Experiment
 from rayfish.run import preflight, resources

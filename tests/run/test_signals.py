@@ -11,8 +11,8 @@ import time
 
 import pytest
 
-from rayfish.run import signals
-from rayfish.run.signals import Interrupts
+from rayfish.supervise import signals
+from rayfish.supervise.signals import Interrupts
 from tests.helpers import RAYFISH, ROOT, info_of, only_run
 
 

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import rayfish
-from rayfish.experiment.old.python import experiment_of
+from rayfish.legacy.python_config import experiment_of
 from rayfish.run.trainer import as_experiment
 from tests.helpers import comparable
 from tests.run.test_train import SMALL

@@ -13,11 +13,11 @@ import pytest
 import rayfish
 from rayfish.errors import CheckpointError, NotTrusted, RayfishError
 from rayfish.experiment import Experiment
+from rayfish.jobs import read_jobs
 from rayfish.run import manifest, signing, trust
 from rayfish.run.directory import RunDirectory
 from rayfish.run.policy import save_policy
 from rayfish.sweep.directory import SweepDirectory
-from rayfish.sweep.jobs import read_jobs
 from tests.helpers import rayfish as rayfish_command
 from tests.models.test_module import module
 

@@ -11,12 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from rayfish.envs import pulse
 from rayfish.errors import RayfishError, RunFailed
 from rayfish.experiment import Experiment
-from rayfish.run import trainer, watch
-from rayfish.run.faults import explained
-from rayfish.run.watch import Watch
+from rayfish.run import trainer
+from rayfish.supervise import pulse, watchdog
+from rayfish.supervise.error_messages import explained
+from rayfish.supervise.watchdog import Watch
 
 
 @pytest.fixture
@@ -41,9 +41,9 @@ def test_a_watch_goes_on_when_another_is_closed(experiment):
     ):
         stand_still()
     two.__exit__()
-    assert watch._live == []
-    assert callable(signal.getsignal(watch._SIGNAL))
-    os.kill(os.getpid(), watch._SIGNAL)  # one that comes late does nothing
+    assert watchdog._live == []
+    assert callable(signal.getsignal(watchdog._SIGNAL))
+    os.kill(os.getpid(), watchdog._SIGNAL)  # one that comes late does nothing
 
 
 def test_a_run_is_watched_by_its_own_watch(experiment):
@@ -82,7 +82,7 @@ def test_a_trainer_whose_ray_does_not_start_leaves_no_watch(experiment, monkeypa
     monkeypatch.setattr(trainer, "running_ray", broken)
     with pytest.raises(RayfishError, match="no Ray today"):
         trainer.Trainer(experiment)
-    assert watch._live == []
+    assert watchdog._live == []
 
 
 def test_no_descriptor_and_no_thread_is_left(experiment, ray_session):

@@ -194,8 +194,8 @@ def test_a_trial_that_fails_in_a_population_in_turns_does_not_shift_the_comparis
 
 
 def test_a_population_in_turns_that_may_not_wait_is_told_how_to_be_fair():
+    from rayfish.sweep.messages import nobody_moved
     from rayfish.sweep.settings import Search
-    from rayfish.sweep.words import nobody_moved
 
     alone = Search(scheduler="pbt", scheduler_config={"synch": False})
     assert "search.scheduler_config.synch=true" in nobody_moved(alone, "step", in_turns=True)
@@ -207,7 +207,7 @@ def test_a_population_in_turns_that_may_not_wait_is_told_how_to_be_fair():
 
 
 def test_a_move_is_remembered_until_the_trial_has_reported_since():
-    from rayfish.sweep.handover import taken_last
+    from rayfish.sweep.pbt_checkpoints import taken_last
 
     move = {"event": "move", "trial": 1, "donor": "handed-over/2", "source": 2}
     start, report = {"event": "start", "trial": 1}, {"event": "report", "trial": 1}

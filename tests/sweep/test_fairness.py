@@ -233,7 +233,7 @@ def test_the_best_configuration_is_what_the_function_was_given(tune):
 
 def test_a_killed_trial_repeats_no_report_it_had_taken_over(tmp_path):
     from rayfish.sweep.function import COUNT, FunctionTarget
-    from rayfish.sweep.work import Resources, Task
+    from rayfish.sweep.task import Resources, Task
 
     lines = [*range(1, 4), *range(11, 18)]
     folder = tmp_path / "trial"

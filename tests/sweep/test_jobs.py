@@ -18,10 +18,10 @@ import pytest
 from rich.console import Console
 
 from rayfish.errors import ConfigError, RayfishError
+from rayfish.jobs import Job, JobList, from_words, read_jobs, run_jobs
+from rayfish.jobs.run import _Runner
 from rayfish.run.engine import RayOptions
 from rayfish.sweep.amounts import resources_of
-from rayfish.sweep.jobs import Job, JobList, from_words, read_jobs, run_jobs
-from rayfish.sweep.jobs.run import _Runner
 from rayfish.sweep.records import read_events
 from tests.sweep.test_program_process import gone_within
 
@@ -325,7 +325,7 @@ class TestRunning:
 SCRIPT = """
 import sys
 from rayfish.run.engine import RayOptions
-from rayfish.sweep.jobs import read_jobs, run_and_tell
+from rayfish.jobs import read_jobs, run_and_tell
 if __name__ == "__main__":
     sys.exit(run_and_tell(read_jobs(sys.argv[1]), "waiting", RayOptions(num_cpus=2), root="runs"))
 """

@@ -8,8 +8,8 @@ import re
 
 import pytest
 
-from rayfish.sweep.page import write_page
-from rayfish.sweep.page_data import bulk, ticks
+from rayfish.report.sweep_data import bulk, ticks
+from rayfish.report.sweep_page import write_page
 from rayfish.sweep.records import FAILED, STOPPED
 from tests.sweep.browser import CHROMIUM, ask
 from tests.sweep.fake_sweep import sweep

@@ -19,7 +19,7 @@ from rayfish.sweep.amounts import amount
 from rayfish.sweep.program import FIELDS, METRIC_FIELDS, Program
 from rayfish.sweep.program.command import filled, words_of
 from rayfish.sweep.program.settings import read
-from rayfish.sweep.work import DONE, PAUSED, STOPPED, Resources, Task
+from rayfish.sweep.task import DONE, PAUSED, STOPPED, Resources, Task
 from tests.sweep.test_program_process import FAMILY, alive, family, gone_within
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -20,19 +20,19 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from ray.rllib.env.env_context import EnvContext
 from ray.rllib.env.multi_agent_env import MultiAgentEnv
 
-from rayfish.algorithm.batched.fitting import AGENTS, NATIVE, PROCESSES, STACKED
-from rayfish.algorithm.batched.resident import ResidentVector, TensorEnv, device_of
-from rayfish.envs import pulse
+from rayfish.algorithm.batched.eligibility import AGENTS, NATIVE, PROCESSES, STACKED
+from rayfish.algorithm.batched.gpu_sampler import ResidentVector, TensorEnv, device_of
 from rayfish.envs.agents import AgentSlots, AgentsVector
 from rayfish.envs.build import make, make_agents_vector, make_vector
+from rayfish.envs.env_kind import agents_and_spaces, is_parallel, is_rllib_multi_agent
 from rayfish.envs.guard import guarded
-from rayfish.envs.kinds import agents_and_spaces, is_parallel, is_rllib_multi_agent
 from rayfish.envs.processes import in_processes
 from rayfish.envs.restarts import restarting
 from rayfish.envs.rewards import clipped
 from rayfish.envs.spec import EnvSpec
 from rayfish.envs.vector import GymVector, Vector, holds_tensors
 from rayfish.nested import first_leaf
+from rayfish.supervise import pulse
 
 ALL = "__all__"
 

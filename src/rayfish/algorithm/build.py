@@ -23,29 +23,29 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from rayfish.algorithm.adapters import env_creator
-from rayfish.algorithm.batched.fitting import PROCESSES, Fit, fit
+from rayfish.algorithm.batched.eligibility import PROCESSES, Fit, fit
 from rayfish.algorithm.callbacks import EpisodeReport
 from rayfish.algorithm.contradictions import ASYNCHRONOUS, BUFFERS
+from rayfish.algorithm.curriculum import TaskSetter
 from rayfish.algorithm.keys import CHOICES
 from rayfish.algorithm.module import module_spec
 from rayfish.algorithm.normalise import NormalizeObservations
+from rayfish.algorithm.offline_data import RecordedData
 from rayfish.algorithm.old_callbacks import adapted
-from rayfish.algorithm.old_data import converted, old_files
 from rayfish.algorithm.optimizer import set_optimizer
-from rayfish.algorithm.recorded import RecordedData
 from rayfish.algorithm.replay import name_figures
 from rayfish.algorithm.signatures import keys_for
-from rayfish.algorithm.tasks import TaskSetter
 from rayfish.envs.build import EnvInfo, env_config_of, from_experiment
-from rayfish.envs.pulse import Patience
 from rayfish.envs.resolve import OWN_NAMES
 from rayfish.envs.restarts import OPTION, SKIP, TRUNCATE
 from rayfish.errors import ConfigError, Problem
 from rayfish.experiment.imports import load_object, use_paths
 from rayfish.experiment.mapping import load_mapping
-from rayfish.experiment.old.nested import epsilon_schedule
 from rayfish.experiment.sections import METHODS, OFFLINE
 from rayfish.experiment.words import in_main_script
+from rayfish.legacy.nested_keys import epsilon_schedule
+from rayfish.legacy.recordings import converted, old_files
+from rayfish.supervise.pulse import Patience
 
 if TYPE_CHECKING:
     from ray.rllib.algorithms.algorithm import Algorithm

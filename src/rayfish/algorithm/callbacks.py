@@ -20,9 +20,9 @@ from rayfish.algorithm.normalise import NormalizeObservations, normaliser_in, no
 from rayfish.envs.restarts import LOST, RESTARTS
 from rayfish.envs.rewards import true_returns
 from rayfish.envs.vector import figures
-from rayfish.experiment.old import modules
+from rayfish.legacy import import_paths
 
-modules.install()  # the next thing a worker unpickles may be the user's, and import old names
+import_paths.install()  # the next thing a worker unpickles may be the user's, and import old names
 
 REPORT = "rayfish"
 _CONNECTORS = ("env_to_module_connector", "module_to_env_connector")

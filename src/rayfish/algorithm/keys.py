@@ -13,7 +13,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from rayfish.algorithm.contradictions import contradictions, note_on_batch
-from rayfish.algorithm.dead import (
+from rayfish.algorithm.signatures import Entry, default_of, entries, table
+from rayfish.algorithm.unused_keys import (
     DEAD_FOR,
     DEAD_KEYS,
     EVALUATION_SECTIONS,
@@ -22,13 +23,12 @@ from rayfish.algorithm.dead import (
     NOT_IN_EVALUATION,
     is_dead,
 )
-from rayfish.algorithm.signatures import Entry, default_of, entries, table
 from rayfish.errors import MOST_SHOWN, Problem, did_you_mean
 from rayfish.experiment import tree
 from rayfish.experiment.files import SHIPPED
-from rayfish.experiment.legacy import GONE_KEYS, OLD_KEYS, SECTION_ALIASES, is_old
-from rayfish.experiment.old.gone import CLOSEST
 from rayfish.experiment.sections import ALGORITHMS, METHODS, SECTIONS
+from rayfish.legacy.dropped_algorithms import CLOSEST
+from rayfish.legacy.hydra_keys import GONE_KEYS, OLD_KEYS, SECTION_ALIASES, is_old
 from rayfish.models import options
 
 if TYPE_CHECKING:

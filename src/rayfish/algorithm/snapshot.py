@@ -142,7 +142,7 @@ def load_replay(algorithm: Algorithm, path: Path) -> None:
         with lz4.frame.open(path, "rb") as file:
             loaded = pickle.load(file)
         if name == "local_replay_buffer":
-            from rayfish.algorithm.batched.replay_exchange import fitting_replay
+            from rayfish.algorithm.batched.replay.exchange import fitting_replay
 
             loaded = fitting_replay(algorithm, loaded)  # the other path's buffer is of another kind
         setattr(algorithm, name, loaded)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from torch import nn
 
 from rayfish import threads
-from rayfish.envs import pulse
+from rayfish.supervise import pulse
 
 if TYPE_CHECKING:
     from ray.rllib.algorithms.algorithm import Algorithm

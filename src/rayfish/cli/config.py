@@ -16,7 +16,7 @@ from rayfish.errors import MOST_SHOWN, ConfigError, RayfishError, did_you_mean
 if TYPE_CHECKING:
     from rayfish.errors import Problem
     from rayfish.experiment import Experiment
-    from rayfish.experiment.old.form import OldExperiment
+    from rayfish.legacy.file_format import OldExperiment
     from rayfish.terminal import Console
 
 _WIDE = 110
@@ -189,7 +189,7 @@ def migrate(
     code is 0 unless something is refused.
     """
     from rayfish.cli.migrated import report
-    from rayfish.experiment.migration import migrate as write
+    from rayfish.legacy.migration import migrate as write
 
     found = write(file, out, closest=closest)
     for translation, path in found:
@@ -338,7 +338,7 @@ def _print_fine(console: Console, experiment: Experiment, info: Any) -> None:
     from rich.markup import escape
 
     from rayfish.algorithm.keys import remarks
-    from rayfish.envs.kinds import in_short
+    from rayfish.envs.env_kind import in_short
 
     count = len(experiment.origins)
     algo, env = experiment.get("algo.name"), experiment.get("environment.env") or experiment.env

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from rayfish.cli import old_flags
 from rayfish.cli.complete import complete_runs
 from rayfish.errors import RayfishError
+from rayfish.legacy import evaluate_flags
 
 if TYPE_CHECKING:
     from rayfish.run.evaluate import Evaluation
@@ -59,7 +59,7 @@ Baselines = Annotated[
 SaveInfo = Annotated[
     bool,
     typer.Option(
-        "--save-info", help="rayfish rollout keeps episodes and infos.", rich_help_panel=old_flags.PANEL
+        "--save-info", help="rayfish rollout keeps episodes and infos.", rich_help_panel=evaluate_flags.PANEL
     ),
 ]
 
@@ -77,17 +77,17 @@ def evaluate(
     baselines: Baselines = None,
     out: Out = None,
     trust: Trust = False,
-    run: old_flags.Algo = None,
-    config: old_flags.Config = None,
-    num_workers: old_flags.Workers = 0,
-    num_gpus: old_flags.Gpus = 0.0,
-    local_mode: old_flags.LocalMode = False,
-    render: old_flags.Render = False,
-    monitor: old_flags.Monitor = False,
-    video_dir: old_flags.VideoDir = None,
+    run: evaluate_flags.Algo = None,
+    config: evaluate_flags.Config = None,
+    num_workers: evaluate_flags.Workers = 0,
+    num_gpus: evaluate_flags.Gpus = 0.0,
+    local_mode: evaluate_flags.LocalMode = False,
+    render: evaluate_flags.Render = False,
+    monitor: evaluate_flags.Monitor = False,
+    video_dir: evaluate_flags.VideoDir = None,
     save_info: SaveInfo = False,
-    use_shelve: old_flags.Shelve = False,
-    track_progress: old_flags.Track = False,
+    use_shelve: evaluate_flags.Shelve = False,
+    track_progress: evaluate_flags.Track = False,
 ) -> None:
     """Play episodes with a trained policy: mean return with a 95 % bootstrap interval.
 
@@ -99,11 +99,11 @@ def evaluate(
     """
     from rayfish.run.baselines import PREFIX, split
     from rayfish.run.evaluate import evaluate as play
-    from rayfish.run.playing import agree
+    from rayfish.run.player import agree
 
     alone = target.startswith(PREFIX)
     checkpoint = target if alone else checkpoint_to_play(target, run, episodes, steps)
-    old = old_flags.OldFlags.read(
+    old = evaluate_flags.OldFlags.read(
         config=config,
         num_workers=num_workers,
         num_gpus=num_gpus,
@@ -112,7 +112,7 @@ def evaluate(
         video_dir=video_dir,
     )
     file = _file(out, save_info, use_shelve, old.notes)
-    old_flags.tell(old.notes)
+    evaluate_flags.tell(old.notes)
     if not alone:
         agree(checkpoint, old.with_words(words, env), verb="evaluate", trust=trust)
     with playing_bar("evaluating", episodes, steps) as progress:
@@ -147,7 +147,7 @@ def checkpoint_to_play(target: str, run: str | None, episodes: int | None, steps
     if episodes is not None and steps is not None:
         raise RayfishError(f"both --episodes {episodes} and --steps {steps} are given", "choose one")
     checkpoint = find_checkpoint(target)
-    old_flags.require_algorithm(run, checkpoint)
+    evaluate_flags.require_algorithm(run, checkpoint)
     return checkpoint
 
 
@@ -186,8 +186,8 @@ def _file(out: str | None, save_info: bool, use_shelve: bool, notes: list[str]) 
 def _show(found: Evaluation) -> None:
     from rich.markup import escape
 
-    from rayfish.metrics.text import counted
     from rayfish.terminal import Console
+    from rayfish.text import counted
 
     console = Console(highlight=False)
     console.print(

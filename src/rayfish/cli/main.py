@@ -53,7 +53,7 @@ def main(arguments: list[str] | None = None) -> None:
             raise
         code = 128 + signal.SIGTERM
     if code == _INTERRUPTED:  # also when it was SIGTERM that raised KeyboardInterrupt
-        from rayfish.run.signals import exit_code
+        from rayfish.supervise.signals import exit_code
 
         code = exit_code()
     _leave(code)
@@ -101,12 +101,12 @@ def _call(words: list[str]) -> int:
     if words in ([], ["--help"], ["-h"]) and "_RAYFISH_COMPLETE" not in os.environ:
         print(app.overview(colour=sys.stdout.isatty() and "NO_COLOR" not in os.environ))
         return 0
-    from rayfish.cli import old_train
     from rayfish.cli.evaluate import with_baselines
+    from rayfish.legacy import train_flags
 
     old = None
     if words[:1] == ["train"]:
-        rest, old = old_train.take(words[1:])
+        rest, old = train_flags.take(words[1:])
         words = ["train", *rest]
     elif words[:1] == ["evaluate"]:
         words = with_baselines(words)

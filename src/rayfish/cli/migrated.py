@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from rayfish.experiment.old.translate import Entry, Translation
+    from rayfish.legacy.translate import Entry, Translation
     from rayfish.terminal import Console
 
 _LONGEST = 40

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from rayfish.cli import old_flags
 from rayfish.cli.evaluate import (
     Env,
     Episodes,
@@ -19,6 +18,7 @@ from rayfish.cli.evaluate import (
     checkpoint_to_play,
     playing_bar,
 )
+from rayfish.legacy import evaluate_flags
 
 if TYPE_CHECKING:
     from rayfish.run.rollout import Rollout
@@ -51,16 +51,16 @@ def rollout(
     out: Out = None,
     env: Env = None,
     trust: Trust = False,
-    run: old_flags.Algo = None,
-    config: old_flags.Config = None,
-    num_workers: old_flags.Workers = 0,
-    num_gpus: old_flags.Gpus = 0.0,
-    local_mode: old_flags.LocalMode = False,
-    render: old_flags.Render = False,
-    monitor: old_flags.Monitor = False,
-    video_dir: old_flags.VideoDir = None,
-    use_shelve: old_flags.Shelve = False,
-    track_progress: old_flags.Track = False,
+    run: evaluate_flags.Algo = None,
+    config: evaluate_flags.Config = None,
+    num_workers: evaluate_flags.Workers = 0,
+    num_gpus: evaluate_flags.Gpus = 0.0,
+    local_mode: evaluate_flags.LocalMode = False,
+    render: evaluate_flags.Render = False,
+    monitor: evaluate_flags.Monitor = False,
+    video_dir: evaluate_flags.VideoDir = None,
+    use_shelve: evaluate_flags.Shelve = False,
+    track_progress: evaluate_flags.Track = False,
 ) -> None:
     """Record episodes of a trained policy: every step to Parquet, with statistics of each episode.
 
@@ -69,12 +69,12 @@ def rollout(
     Writes trajectories.parquet, episodes.parquet, episodes.csv and summary.json. Ctrl-C keeps the
     episodes that were finished.
     """
-    from rayfish.run.playing import agree
+    from rayfish.run.player import agree
     from rayfish.run.rollout import rollout as record
-    from rayfish.run.signals import exit_code
+    from rayfish.supervise.signals import exit_code
 
     checkpoint = checkpoint_to_play(target, run, episodes, steps)
-    old = old_flags.OldFlags.read(
+    old = evaluate_flags.OldFlags.read(
         config=config,
         num_workers=num_workers,
         num_gpus=num_gpus,
@@ -84,7 +84,7 @@ def rollout(
         use_shelve=use_shelve,
     )
     folder = _folder(out, old.notes)
-    old_flags.tell(old.notes)
+    evaluate_flags.tell(old.notes)
     agree(checkpoint, old.with_words(words, env), verb="rollout", trust=trust)
     try:
         with playing_bar("recording", episodes, steps) as progress:
@@ -117,8 +117,8 @@ def _folder(out: str | None, notes: list[str]) -> str | None:
 
 
 def _show(found: Rollout) -> None:
-    from rayfish.metrics.text import counted
     from rayfish.terminal import Console
+    from rayfish.text import counted
 
     out = Console(highlight=False)
     if found.stopped:
@@ -137,7 +137,7 @@ def _table(statistics: dict[str, dict[str, float]], *, wide: bool) -> Any:
     from rich.table import Table
     from rich.text import Text
 
-    from rayfish.metrics.text import number
+    from rayfish.text import number
 
     table = Table(box=None, pad_edge=False)
     spread = ("std", "min", "max") if wide else ()
@@ -154,7 +154,7 @@ def _table(statistics: dict[str, dict[str, float]], *, wide: bool) -> Any:
 def _show_files(out: Console, found: Rollout) -> None:
     from rich.markup import escape
 
-    from rayfish.metrics.text import count, size
+    from rayfish.text import count, size
 
     file = found.trajectories
     rows = f"{count(found.rows)} rows, {size(file.stat().st_size)}"

@@ -12,8 +12,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from rayfish import text
 from rayfish.errors import RayfishError, did_you_mean
-from rayfish.metrics import names, text
+from rayfish.metrics import names
 
 if TYPE_CHECKING:
     from rich.table import Table

@@ -190,7 +190,8 @@ def _heading(run: RunDirectory) -> Text:
 def _curve(console: Any, lines: list[dict[str, float]]) -> None:
     from rich.text import Text
 
-    from rayfish.metrics import names, spark, text
+    from rayfish import text
+    from rayfish.metrics import names, spark
     from rayfish.metrics.panel import CURVE
 
     values = [line[names.RETURN_MEAN] for line in lines if names.RETURN_MEAN in line]
@@ -207,8 +208,9 @@ def _curve(console: Any, lines: list[dict[str, float]]) -> None:
 
 
 def _facts(run: RunDirectory, lines: list[dict[str, float]]) -> Any:
+    from rayfish import text
     from rayfish.cli.run_entries import age_of
-    from rayfish.metrics import names, text
+    from rayfish.metrics import names
     from rayfish.metrics.sinks import last_with
     from rayfish.metrics.timing import bottleneck
 
@@ -253,8 +255,8 @@ def _facts(run: RunDirectory, lines: list[dict[str, float]]) -> Any:
 def _config(run: RunDirectory) -> Any:
     from rich.text import Text
 
+    from rayfish import text
     from rayfish.experiment import Experiment
-    from rayfish.metrics import text
 
     table = _table()
     if run.data.get("tags"):
@@ -316,7 +318,7 @@ def _table() -> Any:
 
 
 def _number(value: float | None) -> str:
-    from rayfish.metrics import text
+    from rayfish import text
 
     return "-" if value is None else text.number(value)
 

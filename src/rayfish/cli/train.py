@@ -28,9 +28,9 @@ from rayfish.cli.config import (
 from rayfish.errors import ConfigError, RayfishError
 
 if TYPE_CHECKING:
-    from rayfish.cli.old_train import OldLine
     from rayfish.experiment import Experiment
-    from rayfish.experiment.old.form import OldExperiment
+    from rayfish.legacy.file_format import OldExperiment
+    from rayfish.legacy.train_flags import OldLine
     from rayfish.run.engine import RayOptions
 
 _OLD = "As in old RLlib scripts"
@@ -249,8 +249,8 @@ def _from_flags(
 def run_one(*arguments: Any, **options: Any) -> None:
     """One run; the exit code says where it was stopped."""
     from rayfish.run.directory import STOPPED, RunDirectory
-    from rayfish.run.signals import exit_code
     from rayfish.run.train import train as run
+    from rayfish.supervise.signals import exit_code
 
     folder = run(*arguments, **options)
     if RunDirectory.open(folder).status == STOPPED:
@@ -263,8 +263,8 @@ def _run_several(
     common: dict[str, Any],
     refused: dict[str, ConfigError],
 ) -> None:
-    from rayfish.run.several import several
-    from rayfish.run.signals import exit_code, was_asked_to_end
+    from rayfish.run.multirun import several
+    from rayfish.supervise.signals import exit_code, was_asked_to_end
 
     missing = several(runs, options, common, refused)
     if was_asked_to_end():

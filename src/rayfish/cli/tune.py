@@ -102,7 +102,7 @@ def with_jobs_last(words: Sequence[str]) -> list[str]:
     at = next((number for number, word in enumerate(words) if word in _SUB_JOBS), None)
     if at is None:
         return list(words)
-    from rayfish.sweep.jobs.listed import commands_in
+    from rayfish.jobs.job_list import commands_in
 
     ours, theirs = list(words[: at + 1]), list[str]()
     for command in commands_in(words[at + 1 :]):
@@ -194,7 +194,7 @@ def _tune_or_train(
     """A sweep; where nothing varies, `cli.mode=tune` trains one sample, the way SimHarness is trained."""
     from rayfish.experiment import Experiment
     from rayfish.sweep import start
-    from rayfish.sweep.plans import NothingToSearch
+    from rayfish.sweep.planning import NothingToSearch
 
     try:
         _leave(start.named(name, overrides, **where, **common))

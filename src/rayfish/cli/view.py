@@ -50,7 +50,7 @@ def view(
     It is the same evaluation episode every time, the first that [bold]rayfish evaluate[/bold] plays, unless
     --seed asks for another. No window is opened; any environment that renders rgb_array can be drawn.
     """
-    from rayfish.run.playing import agree
+    from rayfish.run.player import agree
     from rayfish.run.view import view as draw
     from rayfish.terminal import Console
 
@@ -99,8 +99,8 @@ def view_mode(
 def _show(found: View) -> None:
     from rich.markup import escape
 
-    from rayfish.metrics.text import counted, number, size
     from rayfish.terminal import Console
+    from rayfish.text import counted, number, size
 
     out = Console(highlight=False)
     lines = zip(found.returns, found.lengths, found.figures, strict=True)

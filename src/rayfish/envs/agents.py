@@ -32,7 +32,7 @@ from gymnasium.vector import AutoresetMode, VectorEnv, VectorWrapper
 from gymnasium.vector.utils import create_empty_array
 
 from rayfish.envs import guard
-from rayfish.envs.kinds import agents_and_spaces
+from rayfish.envs.env_kind import agents_and_spaces
 from rayfish.envs.play import ALL
 from rayfish.envs.restarts import LOST, RESTARTS
 from rayfish.envs.rewards import TRUE_RETURN, true_returns

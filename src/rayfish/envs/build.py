@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING, Any
 
 import gymnasium as gym
 
-from rayfish.envs import arguments, catalog, contract, guard, old_api
+from rayfish.envs import arguments, catalog, contract, guard
 from rayfish.envs.agents import HOOK, AgentSlots
 from rayfish.envs.atari import AtariFault, preprocessed
-from rayfish.envs.kinds import (
+from rayfish.envs.env_kind import (
     DEFAULT_AGENT,
     EnvInfo,
     agents_and_spaces,
@@ -28,8 +28,8 @@ from rayfish.envs.kinds import (
     is_turn_based,
     max_steps,
 )
-from rayfish.envs.last import LastFault, observing_last
 from rayfish.envs.limits import limit_steps
+from rayfish.envs.observe_last import LastFault, observing_last
 from rayfish.envs.resolve import notice as on_name
 from rayfish.envs.resolve import resolve
 from rayfish.envs.rewards import ClipFault
@@ -38,7 +38,7 @@ from rayfish.envs.state import find_way, why_not_pickled
 from rayfish.envs.tasks import TaskFault, require_tasks
 from rayfish.errors import EnvironmentFault, Problem, RayfishError
 from rayfish.experiment.imports import user_frame
-from rayfish.experiment.old import modules
+from rayfish.legacy import env_api, import_paths
 
 if TYPE_CHECKING:
     from rayfish.experiment.experiment import Experiment
@@ -82,7 +82,7 @@ def make(spec: EnvSpec, config: Mapping[str, Any] | None = None, *, render_mode:
     except Exception as error:
         given = f" with env_config {dict(config)!r}" if config else ""
         raise _failed(f"making {spec.name!r}{given}", error, spec.paths) from error
-    env = _accepted(old_api.modernised(env, known=spec.old_api), spec.name)
+    env = _accepted(env_api.modernised(env, known=spec.old_api), spec.name)
     env = limit_steps(preprocessed(env, spec.atari, spec.name), spec.horizon)
     return observing_last(env, action=spec.last_action, reward=spec.last_reward)
 
@@ -185,9 +185,9 @@ def info_of(env: Any, name: str) -> EnvInfo:
     """What `describe` says, of an environment that is already made."""
     agents, observations, actions = agents_and_spaces(env)
     metadata = dict(getattr(env, "metadata", None) or {})
-    adapter = old_api.adapter(env)
+    adapter = env_api.adapter(env)
     innermost = adapter.env if adapter is not None else getattr(env, "unwrapped", env)
-    told = [on_name(EnvSpec(name)), *modules.notices(type(innermost)), old_api.notice(env)]
+    told = [on_name(EnvSpec(name)), *import_paths.notices(type(innermost)), env_api.notice(env)]
     return EnvInfo(
         name=name,
         kind="multi" if is_multi_agent(env) else "single",

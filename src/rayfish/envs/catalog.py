@@ -14,14 +14,14 @@ import gymnasium as gym
 from gymnasium.envs.registration import find_highest_version, get_env_id, parse_env_id
 
 from rayfish.errors import EnvironmentFault, did_you_mean
-from rayfish.experiment.old.env_names import closest_env, needs_ale
+from rayfish.legacy.env_names import closest_env, needs_ale
 
 ENTRY_POINT_GROUP = "rayfish.envs"
 
 # What registers ids only after it has been imported (Gymnasium 1.0 dropped the plug-in mechanism):
 # start of the id, module to import, what to pip install.
 PROVIDERS: tuple[tuple[str, str, str], ...] = (
-    ("rayfish/", "rayfish.envs.wildfire", "rayfish"),
+    ("rayfish/", "rayfish.worlds.wildfire", "rayfish"),
     ("ALE/", "ale_py", "'rayfish[atari]'"),
     ("MiniGrid-", "minigrid", "minigrid"),
     ("BabyAI-", "minigrid", "minigrid"),

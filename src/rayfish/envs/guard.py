@@ -19,10 +19,10 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 
-from rayfish.envs.kinds import agents_and_spaces, is_rllib_multi_agent
-from rayfish.envs.observed import Reward, Wrong, observed
-from rayfish.envs.pulse import Call, pulse, source_of
+from rayfish.envs.env_kind import agents_and_spaces, is_rllib_multi_agent
+from rayfish.envs.space_check import Reward, Wrong, observed
 from rayfish.errors import EnvironmentFault
+from rayfish.supervise.pulse import Call, pulse, source_of
 
 _logger = logging.getLogger(__name__)
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import gymnasium as gym
 
-from rayfish.envs.kinds import is_parallel, is_rllib_multi_agent, max_steps
+from rayfish.envs.env_kind import is_parallel, is_rllib_multi_agent, max_steps
 
 
 def limit_steps(env: Any, horizon: int | None) -> Any:

@@ -8,7 +8,7 @@ from typing import Any
 
 import gymnasium as gym
 
-from rayfish.envs.kinds import DEFAULT_AGENT, is_multi_agent
+from rayfish.envs.env_kind import DEFAULT_AGENT, is_multi_agent
 from rayfish.envs.values import legal_sample
 
 ALL = "__all__"

@@ -37,7 +37,6 @@ import gymnasium as gym
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode
 from gymnasium.vector.async_vector_env import AsyncState, _async_worker
 
-from rayfish.envs import pulse
 from rayfish.envs.build import make
 from rayfish.envs.guard import guarded
 from rayfish.envs.resolve import resolve
@@ -45,6 +44,7 @@ from rayfish.envs.restarts import restarting
 from rayfish.envs.rewards import clipped
 from rayfish.envs.spec import EnvConfig, EnvSpec
 from rayfish.errors import EnvironmentFault, RayfishError
+from rayfish.supervise import pulse
 
 CLOSE_S = 5.0
 """How long a process has to close its environment before it is ended by force."""

@@ -15,7 +15,7 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 
-from rayfish.envs.kinds import is_rllib_multi_agent
+from rayfish.envs.env_kind import is_rllib_multi_agent
 from rayfish.envs.play import ALL
 from rayfish.envs.tasks import task_settable
 from rayfish.errors import EnvironmentFault

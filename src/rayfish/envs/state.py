@@ -22,7 +22,7 @@ import gymnasium as gym
 import numpy as np
 
 from rayfish.envs import guard, restarts
-from rayfish.envs.kinds import EnvInfo
+from rayfish.envs.env_kind import EnvInfo
 from rayfish.envs.play import Moment, Player
 from rayfish.generators import generators, set_generators, undisturbed
 from rayfish.nested import first_leaf

@@ -14,8 +14,8 @@ from pathlib import Path
 
 from rayfish.errors import ConfigError, Problem, RayfishError, did_you_mean
 from rayfish.experiment.files import ConfigFolders
-from rayfish.experiment.old.gone import CLOSEST
 from rayfish.experiment.sections import ALGORITHMS, SECTIONS
+from rayfish.legacy.dropped_algorithms import CLOSEST
 
 ENV_GROUP = "rayfish.envs"
 """The entry points by which installed packages offer environments."""

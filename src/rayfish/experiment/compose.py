@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from rayfish.errors import ConfigError, Problem, did_you_mean
-from rayfish.experiment import hydra_section, legacy, tree
+from rayfish.experiment import hydra_section, tree
 from rayfish.experiment.bare_words import is_bare, known_algorithm, settings_of
 from rayfish.experiment.experiment import Experiment
 from rayfish.experiment.files import (
@@ -30,14 +30,14 @@ from rayfish.experiment.files import (
     temporary_folder,
     write_preset,
 )
-from rayfish.experiment.old import load as old_files
-from rayfish.experiment.old import simharness
-from rayfish.experiment.old.form import OldExperiment
-from rayfish.experiment.old.translate import Translation, translate
 from rayfish.experiment.overrides import COMMAND_LINE, apply, expand, group_choices, parse, split_words
 from rayfish.experiment.sections import SECTIONS
 from rayfish.experiment.words import Override, as_words
 from rayfish.experiment.yaml_reader import MOST_VALUES
+from rayfish.legacy import hydra_keys, simharness
+from rayfish.legacy import load as old_files
+from rayfish.legacy.file_format import OldExperiment
+from rayfish.legacy.translate import Translation, translate
 
 __all__ = ["DEFAULT_EXPERIMENT", "changed", "compose", "expand", "parse", "presets", "split_words"]
 
@@ -360,13 +360,13 @@ def _finish(composed: Composed, notes: list[str]) -> dict[str, Any]:
     raw, origins = composed.values, composed.origins
     tree.expand(raw, origins)
     _spell_out(raw, origins)
-    old_keys = legacy.copy_renamed(raw, origins, notes)
+    old_keys = hydra_keys.copy_renamed(raw, origins, notes)
     composed.variables = tree.from_environment(raw)
     config = resolved(raw, origins)
-    legacy.remove(config, origins, old_keys)
+    hydra_keys.remove(config, origins, old_keys)
     hydra_section.take(config, origins, notes)
-    legacy.adapt_values(config, origins, notes)
-    legacy.settle_stop_conditions(config, origins, notes)
+    hydra_keys.adapt_values(config, origins, notes)
+    hydra_keys.settle_stop_conditions(config, origins, notes)
     simharness.adapt(config, origins, notes)
     if tree.get(config, "cli.mode") == "???":  # the verb says it
         tree.put(config, "cli.mode", "train")

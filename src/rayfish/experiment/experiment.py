@@ -13,8 +13,8 @@ from rayfish.experiment import tree
 from rayfish.files import atomic_write
 
 if TYPE_CHECKING:
-    from rayfish.experiment.old.form import OldExperiment
     from rayfish.experiment.words import Override
+    from rayfish.legacy.file_format import OldExperiment
 
 _HEADER = "# The whole experiment, resolved; `rayfish train -f` on this file repeats it."
 _PATHS_KEY = "# paths:"

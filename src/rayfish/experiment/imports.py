@@ -21,8 +21,8 @@ from types import ModuleType
 from typing import Any
 
 from rayfish.errors import CodeError, did_you_mean
-from rayfish.experiment.old import modules as old_modules
-from rayfish.experiment.old.env_names import gone_env
+from rayfish.legacy import import_paths as old_modules
+from rayfish.legacy.env_names import gone_env
 
 _FORMS = "write pkg.module:Name, pkg.module.Name or file.py:Name"
 

@@ -16,7 +16,8 @@ from typing import Any
 from rich.live import Live
 from rich.text import Text
 
-from rayfish.metrics import names, text
+from rayfish import text
+from rayfish.metrics import names
 from rayfish.metrics.panel import ACCENT, LABEL, View, draw, env_figures
 from rayfish.metrics.stop import StopConditions
 from rayfish.metrics.timing import bottleneck

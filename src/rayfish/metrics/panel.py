@@ -13,7 +13,8 @@ from rich.spinner import Spinner
 from rich.table import Table
 from rich.text import Text
 
-from rayfish.metrics import names, spark, text
+from rayfish import text
+from rayfish.metrics import names, spark
 from rayfish.metrics.stop import Limit, StopConditions
 from rayfish.metrics.timing import bottleneck
 

@@ -14,9 +14,9 @@ from gymnasium import spaces
 
 from rayfish.errors import ModelError, Problem, RayfishError, did_you_mean
 from rayfish.experiment.imports import require_place
-from rayfish.experiment.old.tables import MODEL_RENAMED
 from rayfish.experiment.sections import OFFLINE
 from rayfish.experiment.source import require_class
+from rayfish.legacy.key_tables import MODEL_RENAMED
 from rayfish.models.locate import CLASS_NAME, find_model_file, is_bare
 from rayfish.models.options import (
     ELSEWHERE,
@@ -31,7 +31,7 @@ from rayfish.models.options import (
 from rayfish.models.spaces import MASK_KEY, action_outputs, leaves, split_mask
 
 if TYPE_CHECKING:
-    from rayfish.envs.kinds import EnvInfo
+    from rayfish.envs.env_kind import EnvInfo
 
 ACTION_KINDS: dict[str, tuple[type[gym.Space], ...]] = {
     **dict.fromkeys(

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from rayfish.experiment.old.tables import MODEL_RENAMED
+from rayfish.legacy.key_tables import MODEL_RENAMED
 
 ACTIVATIONS = ("tanh", "relu", "silu", "swish", "elu", "gelu", "leaky_relu", "sigmoid", "selu", "linear")
 INITIALIZERS = (

@@ -15,19 +15,18 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Protocol
 
-from rayfish import threads
+from rayfish import text, threads
 from rayfish.algorithm import signatures
-from rayfish.algorithm.batched.fitting import AGENTS, NATIVE, PROCESSES, STACKED, fit
+from rayfish.algorithm.batched.eligibility import AGENTS, NATIVE, PROCESSES, STACKED, fit
 from rayfish.algorithm.contradictions import ASYNCHRONOUS
 from rayfish.envs import state
 from rayfish.experiment.compose import LEFT_OPEN
 from rayfish.experiment.files import SHIPPED
-from rayfish.metrics import text
 from rayfish.run import resources
 from rayfish.run.engine import RayOptions, offered
 
 if TYPE_CHECKING:
-    from rayfish.algorithm.batched.trials import Trial
+    from rayfish.algorithm.batched.stepping_benchmark import Trial
     from rayfish.envs.build import EnvInfo
     from rayfish.experiment import Experiment
     from rayfish.run.train import Run
@@ -161,7 +160,7 @@ def _measured(experiment: Experiment, info: EnvInfo, options: RayOptions) -> Cho
     """Measures and chooses; what cannot be measured leaves all as it is, and says so."""
     threads.use(1)
     try:
-        from rayfish.algorithm.batched.trials import Bench
+        from rayfish.algorithm.batched.stepping_benchmark import Bench
 
         search = Search(ways(experiment, info), counts(experiment), Bench(experiment, info))
         search.run()

@@ -29,8 +29,7 @@ import numpy as np
 
 from rayfish.envs import build as envs
 from rayfish.envs import guard
-from rayfish.envs.kinds import is_multi_agent
-from rayfish.envs.pulse import alive
+from rayfish.envs.env_kind import is_multi_agent
 from rayfish.envs.resolve import resolve
 from rayfish.envs.spec import EnvSpec
 from rayfish.envs.vector import GymVector, Tree
@@ -38,8 +37,9 @@ from rayfish.errors import RayfishError, did_you_mean
 from rayfish.experiment import Experiment
 from rayfish.metrics.stats import bootstrap_ci
 from rayfish.nested import map_nested
-from rayfish.run.playing import check_length
+from rayfish.run.player import check_length
 from rayfish.run.policy import Agent
+from rayfish.supervise.pulse import alive
 
 ALL = "all"
 """Stands for every baseline that an environment brings."""

@@ -26,11 +26,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import rayfish
+from rayfish import text
 from rayfish.algorithm.contradictions import INEXACT
-from rayfish.envs.kinds import in_short
+from rayfish.envs.env_kind import in_short
 from rayfish.errors import CheckpointError, RayfishError
 from rayfish.files import atomic_link, exchange, is_full, why_unwritable
-from rayfish.metrics import text
 from rayfish.run import manifest, trust
 from rayfish.run.manifest import REPLAY, read_header, require_whole
 
@@ -113,7 +113,7 @@ def _fill_training(draft: Path, trainer: Trainer) -> None:
     # First of all: where environments cannot be saved it makes the runners begin new episodes.
     parts = snapshot.take(trainer.algorithm, way=trainer.info.saved_by, salt=trainer.iteration)
     (draft / "processes").mkdir()
-    for name, state in parts.items():
+    for name, state in weights.items():
         (draft / "processes" / f"{name}.lz4").write_bytes(state)
     trainer.algorithm.save_to_path(str((draft / "algorithm").resolve()))
     if trainer.experiment.get("checkpoint.replay_buffer", True):
@@ -166,9 +166,9 @@ def restore(folder: Path, trainer: Trainer) -> list[str]:
 
     Its files are unpickled: who calls this has checked that they are whole and trusted.
     """
-    from rayfish.algorithm import parts, snapshot
+    from rayfish.algorithm import snapshot, weights
 
-    parts.restore(trainer.algorithm, folder / "algorithm")
+    weights.restore(trainer.algorithm, folder / "algorithm")
     notes = []
     if (folder / REPLAY).is_file():
         snapshot.load_replay(trainer.algorithm, folder / REPLAY)

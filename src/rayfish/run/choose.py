@@ -23,7 +23,7 @@ def with_fitting_algorithm(experiment: Experiment) -> Experiment:
     if not experiment.origin("algo.name").startswith(_MAIN_CONFIG):
         return experiment
     from rayfish.envs import build as envs  # Gymnasium, which most experiments do not need here
-    from rayfish.envs.kinds import in_short
+    from rayfish.envs.env_kind import in_short
     from rayfish.models import check as models
 
     try:

@@ -13,9 +13,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from rayfish.compat.local_ray import OPEN_TO_OTHERS
 from rayfish.run import provenance
 from rayfish.run import token as ray_token
-from rayfish.run.local_ray import OPEN_TO_OTHERS
 from rayfish.threads import machine_cpus
 
 OK, WARN, FAIL = "ok", "warn", "fail"

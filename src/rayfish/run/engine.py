@@ -24,9 +24,10 @@ from typing import Any
 
 import psutil
 
+from rayfish.compat import local_ray
 from rayfish.envs.resolve import OWN_NAMES
 from rayfish.errors import RayfishError
-from rayfish.run import local_ray, token
+from rayfish.run import token
 from rayfish.threads import machine_cpus
 
 MEANWHILE = "rayfish-meanwhile"

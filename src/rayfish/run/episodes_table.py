@@ -18,7 +18,7 @@ from rayfish.files import atomic_write
 from rayfish.metrics import names
 from rayfish.metrics.stats import bootstrap_ci
 from rayfish.run.columns import as_json
-from rayfish.run.playing import Played
+from rayfish.run.player import Played
 
 Columns = dict[str, list[Any]]
 """Column -> its value in every episode; None where an episode did not report it."""

@@ -19,10 +19,10 @@ from rayfish.experiment import Experiment
 from rayfish.experiment.words import Override, as_words
 from rayfish.files import atomic_write, folder_for, why_unwritable
 from rayfish.run import baselines as base
-from rayfish.run import episodes_table, playing
+from rayfish.run import episodes_table, player
 from rayfish.run.baselines import Offer, Row
-from rayfish.run.faults import explained
-from rayfish.run.playing import Game
+from rayfish.run.player import Game
+from rayfish.supervise.error_messages import explained
 
 MOST_SHOWN = 4
 """Figures that are shown of an environment that does not name those that matter."""
@@ -122,7 +122,7 @@ def evaluate(
             beside=baselines,
             tell=tell,
         )
-    game = playing.prepare(
+    game = player.prepare(
         run,
         words,
         verb="evaluate",
@@ -138,7 +138,7 @@ def evaluate(
     offer = base.required(experiment) if baselines else base.offer_of(experiment)
     chosen = offer.choose(baselines) if offer is not None else []
     begun = time.perf_counter()
-    with explained(experiment), playing.opened(game) as world:
+    with explained(experiment), player.opened(game) as world:
         rows = _rows(game, world, offer, tell)
         beside = _beside(offer, chosen, rows, seed, tell)
     found = _found(
@@ -174,7 +174,7 @@ def _of_baseline(
     first, *others = offer.choose(wanted) + offer.choose(beside)
     begun = time.perf_counter()
     with explained(experiment):
-        rows = base.play_baseline(offer, first, episodes=episodes or playing.EPISODES, seed=seed, ended=tell)
+        rows = base.play_baseline(offer, first, episodes=episodes or player.EPISODES, seed=seed, ended=tell)
         compared = _beside(offer, [one for one in others if one != first], rows, seed, tell)
     file = "" if out is None else str(Path(out).expanduser())
     found = _found(
@@ -198,7 +198,7 @@ def _rows(game: Game, world: Any, offer: Offer | None, tell: Progress) -> list[R
             ended=tell,
         )
     rows: list[Row] = []
-    for played in playing.play(game, world):
+    for played in player.play(game, world):
         reported = episodes_table.row(played, save_info=False)
         figures = {key.removeprefix("env/"): value for key, value in reported.items() if key[:4] == "env/"}
         rows.append(Row(played.total, played.length, figures, played.parts))
@@ -264,7 +264,7 @@ def _found(
 
 
 def _place(checkpoint: Path) -> Path:
-    where = playing.place(checkpoint, "evaluations", "evaluation")
+    where = player.place(checkpoint, "evaluations", "evaluation")
     return where.with_name(f"{where.name}-{checkpoint.name}.json")
 
 

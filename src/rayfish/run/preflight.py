@@ -17,18 +17,18 @@ from pathlib import Path
 from typing import Any
 
 from rayfish.algorithm import signatures
-from rayfish.algorithm.batched.fitting import BATCHED, NATIVE, fit, saved
-from rayfish.algorithm.dead import is_dead
+from rayfish.algorithm.batched.eligibility import BATCHED, NATIVE, fit, saved
+from rayfish.algorithm.unused_keys import is_dead
 from rayfish.envs import build as envs
 from rayfish.envs import state
-from rayfish.envs.kinds import EnvInfo, alike, in_short
+from rayfish.envs.env_kind import EnvInfo, alike, in_short
 from rayfish.errors import CodeError, ConfigError, MissingExtra, Problem, RayfishError, did_you_mean
 from rayfish.experiment import Experiment
 from rayfish.experiment.files import SHIPPED
 from rayfish.experiment.imports import require_place
-from rayfish.experiment.old.callbacks import require_adaptable
 from rayfish.experiment.sections import OFFLINE, PER_POLICY
 from rayfish.experiment.source import methods
+from rayfish.legacy.callback_hooks import require_adaptable
 from rayfish.metrics import names
 from rayfish.metrics.stop import StopConditions
 from rayfish.models import check as models

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 
 from rayfish.errors import RunFailed
 from rayfish.metrics.sinks import open_sinks
-from rayfish.run import watch
 from rayfish.run.engine import end_local_ray
-from rayfish.run.logs import to_terminal
-from rayfish.run.losses import LearnerLost
 from rayfish.run.trainer import Trainer
+from rayfish.supervise import watchdog
+from rayfish.supervise.logs import to_terminal
+from rayfish.supervise.worker_failures import LearnerLost
 
 if TYPE_CHECKING:
     from rayfish.run.train import Run
@@ -44,7 +44,7 @@ def spoken_for(run: Run) -> Iterator[None]:
         to_terminal(f"error: {reason}\n")
         os._exit(reason.exit_code)
 
-    with watch.spoken_for(last_words):
+    with watchdog.spoken_for(last_words):
         yield
 
 

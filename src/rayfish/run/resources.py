@@ -13,19 +13,20 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from rayfish import text
 from rayfish.algorithm import signatures
-from rayfish.algorithm.batched.fitting import fit as runner_fit
-from rayfish.algorithm.batched.fitting import stored_bytes
+from rayfish.algorithm.batched.eligibility import fit as runner_fit
+from rayfish.algorithm.batched.eligibility import stored_bytes
 from rayfish.errors import ConfigError, Problem, RayfishError
 from rayfish.experiment import Experiment
-from rayfish.experiment.old.results import todays_metric
 from rayfish.experiment.sections import OFFLINE
-from rayfish.metrics import names, text
+from rayfish.legacy.result_names import todays_metric
+from rayfish.metrics import names
 from rayfish.run.engine import RayOptions, machine_gpus, offered
 from rayfish.threads import VARIABLE, machine_cpus
 
 if TYPE_CHECKING:
-    from rayfish.envs.kinds import EnvInfo
+    from rayfish.envs.env_kind import EnvInfo
 
 _WITH_REPLAY = ("DQN", "SAC", "TQC", "DreamerV3")
 _BOOKKEEPING = {True: 40, False: 250}  # bytes of a step besides observation and action: batched, RLlib's

@@ -25,11 +25,12 @@ from typing import Any
 from rayfish.errors import RayfishError, RunFailed
 from rayfish.experiment.words import Override, as_words
 from rayfish.files import atomic_write, folder_for
-from rayfish.metrics.text import counted
-from rayfish.run import episodes_table, playing, provenance, signals
-from rayfish.run.faults import explained
-from rayfish.run.playing import Game
+from rayfish.run import episodes_table, player, provenance
+from rayfish.run.player import Game
 from rayfish.run.trajectories import Trajectories, writing_to
+from rayfish.supervise import signals
+from rayfish.supervise.error_messages import explained
+from rayfish.text import counted
 
 FILES = ("trajectories.parquet", "episodes.parquet", "episodes.csv", "summary.json")
 _SUMMARY = "summary.json"
@@ -102,7 +103,7 @@ def rollout(
     :param trust: run the code that another user's run names
     :raises KeyboardInterrupt: it was stopped before an episode was over: nothing is kept
     """
-    game = playing.prepare(
+    game = player.prepare(
         run,
         overrides,
         verb="rollout",
@@ -148,11 +149,11 @@ class _Recording:
         """All episodes, each noted when it is over."""
         game = self.game
         about = {"checkpoint": str(game.checkpoint), "env": game.env_name, "seed": game.seed}
-        with explained(game.experiment), playing.opened(game) as env:
+        with explained(game.experiment), player.opened(game) as env:
             self._trajectories = Trajectories(
                 self.draft / FILES[0], env, game.agent, save_info=self._save_info, about=about
             )
-            for played in playing.play(game, env, self._trajectories, stop.check):
+            for played in player.play(game, env, self._trajectories, stop.check):
                 self.played.append(episodes_table.row(played, save_info=self._save_info))
                 if progress is not None:
                     progress(len(self.played), played.total)
@@ -222,7 +223,7 @@ class _Stop:
 def _place(game: Game, out: str | Path | None) -> Path:
     """Where the files go; an earlier rollout there is never overwritten."""
     if out is None:
-        return playing.place(game.checkpoint, "rollouts", "rollout")
+        return player.place(game.checkpoint, "rollouts", "rollout")
     folder = Path(out).expanduser()
     if folder.exists() and not folder.is_dir():
         raise RayfishError(f"{folder} is a file; a rollout is a folder of files", "name a folder with --out")

@@ -10,13 +10,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from rayfish.algorithm.batched.fitting import fit
+from rayfish.algorithm.batched.eligibility import fit
 from rayfish.algorithm.keys import remarks
 from rayfish.envs.build import EnvInfo
 from rayfish.errors import RayfishError
 from rayfish.experiment import Experiment
-from rayfish.experiment.old.results import todays_metric
 from rayfish.experiment.words import Override
+from rayfish.legacy.result_names import todays_metric
 from rayfish.metrics import names
 from rayfish.metrics.console import Console, open_console
 from rayfish.metrics.sinks import last_with, newest_first, open_sinks, sample_jsonl
@@ -35,12 +35,12 @@ from rayfish.run.checkpoint import (
 from rayfish.run.choose import with_fitting_algorithm
 from rayfish.run.directory import DONE, RunDirectory, find_checkpoint, find_resumable
 from rayfish.run.engine import RayOptions
-from rayfish.run.faults import ending, explained, keep_traceback, of_files
 from rayfish.run.lease import Taken
-from rayfish.run.logs import capture
-from rayfish.run.signals import Interrupts
 from rayfish.run.trainer import as_experiment, extended, with_warm_start
 from rayfish.run.trust import require_checkpoint, require_run
+from rayfish.supervise.error_messages import ending, explained, keep_traceback, of_files
+from rayfish.supervise.logs import capture
+from rayfish.supervise.signals import Interrupts
 
 _ADVISE_AT = 3
 _LISTED_AS_LOST = "rayfish runs list shows the run as lost"

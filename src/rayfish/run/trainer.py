@@ -20,11 +20,11 @@ from typing import TYPE_CHECKING, Any
 
 from rayfish import threads
 from rayfish.algorithm import from_rllib
-from rayfish.algorithm.batched.fitting import fit
+from rayfish.algorithm.batched.eligibility import fit
 from rayfish.algorithm.from_rllib import is_config
 from rayfish.algorithm.keys import without_unread
+from rayfish.compat.preload import import_ahead
 from rayfish.envs.build import EnvInfo
-from rayfish.envs.pulse import Patience
 from rayfish.errors import ConfigError, Problem, RayfishError
 from rayfish.experiment import Experiment
 from rayfish.experiment.words import Override
@@ -32,15 +32,15 @@ from rayfish.generators import undisturbed
 from rayfish.metrics.collect import WINDOW, Collector
 from rayfish.printable import printable
 from rayfish.run import autotune, checkpoint, manifest, preflight, resources
-from rayfish.run.ahead import import_ahead
 from rayfish.run.choose import with_fitting_algorithm
 from rayfish.run.engine import RayOptions, repeatable_kernels, running_ray
-from rayfish.run.faults import explained
-from rayfish.run.logs import hear_workers, settle, setup_worker
-from rayfish.run.losses import Losses, require_finite
 from rayfish.run.trainer_names import TrainerNames, as_evaluation
 from rayfish.run.trust import require_checkpoint
-from rayfish.run.watch import Watch
+from rayfish.supervise.error_messages import explained
+from rayfish.supervise.logs import hear_workers, settle, setup_worker
+from rayfish.supervise.pulse import Patience
+from rayfish.supervise.watchdog import Watch
+from rayfish.supervise.worker_failures import Losses, require_finite
 
 _STOP_S, _BUSY_STOP_S = 60.0, 5.0
 """How long workers have to close their environments: at the end of a run, and in an interrupted iteration."""
@@ -184,7 +184,7 @@ class Trainer(TrainerNames):
         self.metrics = dict(header["metrics"])
         self.losses.restored(self.algorithm)
         if self.experiment.get("environment.env_task_fn"):
-            from rayfish.algorithm.tasks import reapply
+            from rayfish.algorithm.curriculum import reapply
 
             reapply(self.algorithm)  # to environments that a checkpoint does not bring back with them
         return notes
@@ -264,7 +264,7 @@ class Trainer(TrainerNames):
 
     def set_weights(self, weights: dict[str, Any]) -> None:
         """Puts weights (as `get_weights` gave them) into learner and env runners."""
-        from rayfish.algorithm.parts import sync_runners
+        from rayfish.algorithm.weights import sync_runners
 
         self._agent = None
         self.algorithm.learner_group.set_state({"learner": {"rl_module": weights}})
@@ -272,7 +272,7 @@ class Trainer(TrainerNames):
 
     def policy_parts(self) -> dict[str, Any]:
         """What `policy.save_policy` needs to write the policy by itself."""
-        from rayfish.algorithm.parts import policy_parts
+        from rayfish.algorithm.weights import policy_parts
 
         return policy_parts(self.algorithm, self.experiment, self.info)
 
@@ -365,7 +365,7 @@ class Trainer(TrainerNames):
 
     def _warm_start(self, folder: str) -> None:
         """Weights and normaliser of another run's checkpoint; counters and optimizers start anew."""
-        from rayfish.algorithm.parts import load_normaliser, load_weights, sync_runners
+        from rayfish.algorithm.weights import load_normaliser, load_weights, sync_runners
 
         manifest.require_files(Path(folder), "algorithm/")
         load_weights(self.algorithm, Path(folder) / "algorithm")
@@ -435,7 +435,7 @@ def as_experiment(
     :param config: settings by the keys of old RLlib, laid upon it
     """
     if config is not None:
-        from rayfish.experiment.old.python import laid_upon
+        from rayfish.legacy.python_config import laid_upon
 
         rest = {key: value for key, value in config.items() if key != "env"}
         env = config.get("env") if env is None else env

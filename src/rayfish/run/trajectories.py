@@ -22,12 +22,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from rayfish.envs.kinds import agents_and_spaces, is_multi_agent
+from rayfish.envs.env_kind import agents_and_spaces, is_multi_agent
 from rayfish.errors import EnvironmentFault, RayfishError
 from rayfish.files import why_unwritable
 from rayfish.models.space_json import to_json
 from rayfish.run.columns import Leaf, as_json, by_policy
-from rayfish.run.playing import Moment, policy_of
+from rayfish.run.player import Moment, policy_of
 from rayfish.run.policy import Agent
 
 GROUP_BYTES = 32_000_000

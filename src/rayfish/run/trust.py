@@ -201,7 +201,7 @@ def _may_be_code(text: str) -> bool:
 def is_installed(name: str) -> bool:
     """Whether an environment's name is an id that an installed package has registered, and no import path."""
     from rayfish.envs import catalog
-    from rayfish.experiment.old.env_names import todays_env
+    from rayfish.legacy.env_names import todays_env
 
     name = name.strip()
     if ":" in name or name.endswith(".py"):

@@ -21,9 +21,9 @@ from rayfish.envs import guard
 from rayfish.errors import EnvironmentFault, RayfishError
 from rayfish.experiment.words import Override
 from rayfish.files import why_unwritable
-from rayfish.run import episodes_table, playing
-from rayfish.run.faults import explained
-from rayfish.run.playing import Game, Moment
+from rayfish.run import episodes_table, player
+from rayfish.run.player import Game, Moment
+from rayfish.supervise.error_messages import explained
 
 MODE = "rgb_array"
 """The way of rendering that gives pictures."""
@@ -88,11 +88,11 @@ def view(
     :param fps: steps per second, up to 50; None: the environment's `render_fps`
     :param trust: run the code that another user's run names
     """
-    from rayfish.envs.wildfire.render import save_gif
+    from rayfish.worlds.wildfire.pictures.render import save_gif
 
     if fps is not None and not 0 < fps <= MOST_FPS:
         raise RayfishError(f"{fps:g} steps per second cannot be shown", "choose --fps above 0 and up to 50")
-    game = playing.prepare(
+    game = player.prepare(
         run,
         overrides,
         verb="view",
@@ -106,7 +106,7 @@ def view(
     file = _place(game.checkpoint) if out is None else Path(out).expanduser()
     if file.suffix.lower() != ".gif":
         raise RayfishError(f"--out is {file}, but a GIF is written", "name a file that ends in .gif")
-    with explained(game.experiment), playing.opened(game) as world:
+    with explained(game.experiment), player.opened(game) as world:
         _require_pictures(game, world)
         fps = _own_fps(world) if fps is None else fps
         pictures, played = _drawn(game, fps)
@@ -133,7 +133,7 @@ def view(
 
 @dataclass
 class _Pictures:
-    """Draws what is played: a recorder of `rayfish.run.playing`.
+    """Draws what is played: a recorder of `rayfish.run.player`.
 
     :param fps: steps per second
     :param seconds: how long each picture is shown
@@ -185,7 +185,7 @@ class _Pictures:
         return np.array(found[:, :, :3], np.uint8)
 
 
-def _drawn(game: Game, fps: float) -> tuple[_Pictures, list[playing.Played]]:
+def _drawn(game: Game, fps: float) -> tuple[_Pictures, list[player.Played]]:
     for name, value in _QUIET.items():
         os.environ.setdefault(name, value)
     experiment = game.experiment
@@ -197,7 +197,7 @@ def _drawn(game: Game, fps: float) -> tuple[_Pictures, list[playing.Played]]:
         raise _needs(spec.name, error) from error
     try:
         pictures = _Pictures(env, game.env_name, fps)
-        return pictures, list(playing.play(game, env, pictures))
+        return pictures, list(player.play(game, env, pictures))
     finally:
         guard.close(env)
 
@@ -238,7 +238,7 @@ _EXTRAS = {
 }
 
 
-def _figures(played: playing.Played) -> dict[str, float]:
+def _figures(played: player.Played) -> dict[str, float]:
     row = episodes_table.row(played, save_info=False)
     return {key.removeprefix("env/"): value for key, value in row.items() if key.startswith("env/")}
 

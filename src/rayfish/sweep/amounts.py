@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from rayfish.errors import ConfigError, Problem
-from rayfish.sweep.work import Resources
+from rayfish.sweep.task import Resources
 
 _NAMES = {"cpus": "cpu", "num_cpus": "cpu", "gpus": "gpu", "num_gpus": "gpu", "ram": "memory"}
 """Other names of what each machine has; Ray writes CPU and num_cpus, Tune's users both."""

@@ -13,34 +13,34 @@ from typing import Any
 
 from rich.text import Text
 
+from rayfish import text
 from rayfish.algorithm import from_rllib
 from rayfish.algorithm.from_rllib import is_config
 from rayfish.errors import RayfishError
 from rayfish.experiment.words import Override, as_words, word
-from rayfish.metrics import text
+from rayfish.report.sweep_page import prepare
 from rayfish.run.directory import tags_of
 from rayfish.run.engine import RayOptions, running_ray
 from rayfish.run.lease import Taken, this_process
-from rayfish.run.logs import capture
 from rayfish.run.resources import require_answer
-from rayfish.run.signals import Interrupts
 from rayfish.run.trust import require_sweep
 from rayfish.streams import steady
-from rayfish.sweep import capacity, nodes, outcome, plans, records, settings, words
-from rayfish.sweep.crew import Crew
+from rayfish.supervise.logs import capture
+from rayfish.supervise.ray_watch import Lookout
+from rayfish.supervise.signals import Interrupts
+from rayfish.sweep import capacity, messages, nodes, outcome, planning, records, settings
 from rayfish.sweep.directory import FAILED, RUNNING, STOPPED, SweepDirectory, find_sweep, list_sweeps
 from rayfish.sweep.experiment import ExperimentTarget
 from rayfish.sweep.function import FunctionTarget
 from rayfish.sweep.live import LiveTable, final_table, open_live
-from rayfish.sweep.lookout import Lookout
 from rayfish.sweep.loop import Brains, Loop, open_brains
 from rayfish.sweep.outcome import Result
-from rayfish.sweep.page import prepare
 from rayfish.sweep.plan import Plan
 from rayfish.sweep.searchers import method_of
 from rayfish.sweep.space import parameters_in
+from rayfish.sweep.task import Resources
 from rayfish.sweep.view import SweepView
-from rayfish.sweep.work import Resources
+from rayfish.sweep.workers import Crew
 from rayfish.terminal import Console, print_step
 
 _POINTS_LOOKED_AT = 8
@@ -86,12 +86,12 @@ def tune(
         require_sweep(folder.path, folder.data, trust=trust)
         folder.lock()
         function = target if callable(target) else None
-        plan = plans.resumed(folder, search, function, env, config)
+        plan = planning.resumed(folder, search, function, env, config)
         return run(plan, options, folder=folder, plain=plain)
-    words, notes = as_words(overrides), list[str]()
+    messages, notes = as_words(overrides), list[str]()
     if is_config(target):
         read = from_rllib.read(target)
-        target, words, notes = None, [*read.words, *words], [*read.notes]
+        target, messages, notes = None, [*read.words, *words], [*read.notes]
         env = read.env if env is None else env
     if words and not isinstance(target, str | None):
         raise RayfishError(
@@ -99,16 +99,18 @@ def tune(
             "settings of the search are keywords: metric=..., num_samples=...",
         )
     if isinstance(target, Mapping):
-        plan = plans.of_program(
+        plan = planning.of_program(
             target, parameters_in(space or {}, "space"), search=search, name=name, root=str(root)
         )
     elif callable(target) or (isinstance(target, str) and is_function_path(target)):
-        plan = plans.of_function(target, space or {}, config=config, search=search, name=name, root=str(root))
+        plan = planning.of_function(
+            target, space or {}, config=config, search=search, name=name, root=str(root)
+        )
     else:
         named = (word("runtime.name", name),) if name else ()
         placed = (word("runtime.local_dir", str(root)),) if str(root) != "runs" else ()
-        plan = plans.of_experiment(
-            target, (*named, *placed, *words), space=space, search=search, env=env, config_dir=config_dir
+        plan = planning.of_experiment(
+            target, (*named, *placed, *messages), space=space, search=search, env=env, config_dir=config_dir
         )
         plan.notes.extend(notes)
     return run(plan, options, plain=plain)
@@ -170,7 +172,7 @@ def _held(
         plan.target.check(plan, options)
         folder = SweepDirectory.create(plan.root, plan.name, _about(plan))
         with folder.writing():
-            plans.keep_target(plan, folder)
+            planning.keep_target(plan, folder)
     stack.callback(folder.release)
     lookout.begin(f"rayfish tune --resume {folder.path}")
     nodes.require_fit(ray, folder.path, apart=str(options.address).startswith("ray://"))
@@ -180,7 +182,7 @@ def _held(
     view = _view(plan, folder, slots)
     view.notes.append(room.note(resources, slots))
     if plan.population and plan.points > slots and plan.search.scheduler_config.get("synch"):
-        view.notes.append(words.taking_turns(plan.search, plan.points, slots))
+        view.notes.append(messages.taking_turns(plan.search, plan.points, slots))
     status = FAILED
     try:
         with folder.writing():
@@ -226,7 +228,7 @@ def _session(
         where = " from their checkpoints, or anew where there is none" if unfinished else ""
         done = text.counted(len(view.trials) - unfinished, "trial")
         live.note(f"resumed: {done} finished before, {unfinished} to go on{where}")
-    interrupts.tell, interrupts.plan = live.note, words.on_ending(loop.plan.kind)
+    interrupts.tell, interrupts.plan = live.note, messages.on_ending(loop.plan.kind)
     interrupts.begin()
     ahead = prepare()
     status = loop.run(live, interrupts, lookout)

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from rayfish.errors import RayfishError
-from rayfish.metrics.text import size
-from rayfish.sweep.work import Resources
+from rayfish.sweep.task import Resources
+from rayfish.text import size
 
 _UNITS = {"CPU": "CPU", "GPU": "GPU", "memory": "bytes of memory"}
 _ROUNDING = 1e-6

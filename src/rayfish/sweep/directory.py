@@ -13,7 +13,7 @@ from rayfish.errors import RayfishError, RunNotFound
 from rayfish.files import atomic_write, last_write, parse_json, set_aside, why_unwritable
 from rayfish.run import lease
 from rayfish.run.directory import DEFAULT_ROOT
-from rayfish.run.named import answering, newest_first, sweeps_at
+from rayfish.run.lookup import answering, newest_first, sweeps_at
 from rayfish.run.signing import sealed_json
 from rayfish.sweep.records import Table
 

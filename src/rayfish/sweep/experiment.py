@@ -20,10 +20,10 @@ from rayfish.run import resources as run_resources
 from rayfish.run.checkpoint import adopt
 from rayfish.run.directory import RunDirectory
 from rayfish.run.engine import RayOptions
-from rayfish.run.faults import writing
 from rayfish.run.train import Run
 from rayfish.run.trainer import with_warm_start
-from rayfish.sweep.work import DONE, Resources, Target, Task, Work, unheard
+from rayfish.supervise.error_messages import writing
+from rayfish.sweep.task import DONE, Resources, Target, Task, Work, unheard
 from rayfish.terminal import Console as RichConsole
 
 METRIC = names.RETURN_MEAN

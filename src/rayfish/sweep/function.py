@@ -31,7 +31,7 @@ from typing import Any, TextIO
 from rayfish.errors import RayfishError
 from rayfish.files import atomic_link, atomic_write, link_or_copy, remove
 from rayfish.metrics.sinks.jsonl import roll_back
-from rayfish.sweep.work import STOPPED, Resources, Target, Task, Work, unheard
+from rayfish.sweep.task import STOPPED, Resources, Target, Task, Work, unheard
 
 COUNT = "training_iteration"
 """The number of a report, by the name that Ray Tune gives it; a function may have a `step` of its own."""

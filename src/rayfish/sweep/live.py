@@ -14,7 +14,7 @@ from typing import Any
 from rich.live import Live
 from rich.text import Text
 
-from rayfish.metrics import text
+from rayfish import text
 from rayfish.metrics.panel import LABEL
 from rayfish.streams import steady
 from rayfish.sweep.importance import LEAST_POINTS, quick_importances

@@ -16,7 +16,8 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
-from rayfish.metrics import spark, text
+from rayfish import text
+from rayfish.metrics import spark
 from rayfish.metrics.panel import ACCENT, BORDER, CURVE, LABEL
 from rayfish.sweep.importance import caveat
 from rayfish.sweep.records import DONE, FAILED, PAUSED, PENDING, RUNNING, STOPPED, Trial

@@ -16,21 +16,21 @@ from pathlib import Path
 from typing import Any
 
 from rayfish.errors import RayfishError
-from rayfish.metrics.text import counted
-from rayfish.run.signals import Interrupts
-from rayfish.sweep import handover, records, words
-from rayfish.sweep.crew import Crew, Lost
+from rayfish.supervise.ray_watch import Lookout
+from rayfish.supervise.signals import Interrupts
+from rayfish.sweep import messages, pbt_checkpoints, records
 from rayfish.sweep.directory import SweepDirectory
 from rayfish.sweep.live import LiveTable
-from rayfish.sweep.lookout import Lookout
 from rayfish.sweep.plan import Plan
 from rayfish.sweep.records import DONE, FAILED, PAUSED, PENDING, RUNNING, STOPPED, Trial
 from rayfish.sweep.schedulers import PAUSE, STOP, Move, Scheduler, open_scheduler
 from rayfish.sweep.searchers import Known, Searcher, open_searcher
 from rayfish.sweep.searchers.base import position, require_point
+from rayfish.sweep.task import Resources, Task
 from rayfish.sweep.view import SweepView
-from rayfish.sweep.work import Resources, Task
 from rayfish.sweep.worker import Reply
+from rayfish.sweep.workers import Crew, Lost
+from rayfish.text import counted
 
 _LOOK_EVERY_S = 0.25
 _NODE_RETRIES = 5
@@ -101,7 +101,7 @@ class Loop:
         for trial in self.trials.values():
             if trial.state == RUNNING:
                 trial.state = PENDING
-        self._donors, self._saved = handover.taken_last(events), handover.saved_before(events)
+        self._donors, self._saved = pbt_checkpoints.taken_last(events), pbt_checkpoints.saved_before(events)
         self._make_whole()
         self.searcher.recall([self._known(point) for point in sorted(self._of_point)])
         self._begun = time.monotonic() - float(self.folder.data.get("seconds") or 0.0)
@@ -173,7 +173,7 @@ class Loop:
         if self.plan.population and not self.ending and not any(t.moves for t in self.trials.values()):
             in_turns, unsaved = len(self.trials) > self.view.slots, self._lacks_checkpoints
             self.live.note(
-                words.nobody_moved(self.search, self.plan.time, in_turns=in_turns, unsaved=unsaved)
+                messages.nobody_moved(self.search, self.plan.time, in_turns=in_turns, unsaved=unsaved)
             )
         self.table.write("stop", why=self.ending or "all trials are done")
         return records.STOPPED if interrupts.requested else DONE
@@ -272,7 +272,7 @@ class Loop:
             self._write(
                 "new",
                 number,
-                name=words.name(number, {} if self.plan.population else params, seed),
+                name=messages.name(number, {} if self.plan.population else params, seed),
                 params=params,
                 point=point,
                 seed=seed,
@@ -378,16 +378,19 @@ class Loop:
         """Writes a report down and asks the scheduler about it; "" where there is nothing to decide."""
         metrics = self.plan.with_score(metrics)
         trial.metrics = dict(metrics)
-        step, value = words.number(metrics.get(self.plan.time)), words.number(metrics.get(self.plan.metric))
+        step, value = (
+            messages.number(metrics.get(self.plan.time)),
+            messages.number(metrics.get(self.plan.metric)),
+        )
         if step is None:
             step = trial.step + 1
         if step <= self._heard.get(trial.number, -math.inf):
             self._said_again[trial.number] = {"step": step, "value": value}
             return ""  # it went back to a checkpoint: this was heard before
         self._said_again.pop(trial.number, None)
-        diverged = {"diverged": True} if words.is_not_finite(metrics.get(self.plan.metric)) else {}
+        diverged = {"diverged": True} if messages.is_not_finite(metrics.get(self.plan.metric)) else {}
         if trial.unearned and trial.moves:  # the first report since: before it, a trial may just end
-            point = words.point(trial.params)
+            point = messages.point(trial.params)
             self.live.note(f"trial {trial.number} goes on from trial {trial.moves[-1][1]} with {point}")
         self._write(
             "report", trial.number, step=step, value=value, seconds=round(trial.seconds, 3), **diverged
@@ -410,7 +413,7 @@ class Loop:
         """Told once, at the first report without it; it may still come, so nothing ends."""
         if self.plan.metric in trial.metrics or self._doubted:
             return
-        doubt = words.doubt(self.plan.metric, trial.metrics)
+        doubt = messages.doubt(self.plan.metric, trial.metrics)
         if doubt:
             self._doubted = True
             self.live.note(f"trial {trial.number} {doubt}")
@@ -456,11 +459,11 @@ class Loop:
         again = self._said_again.pop(trial.number, None)
         if again is not None and again["value"] is not None:  # it restarted, and did not come as far
             self._write("report", trial.number, **again, seconds=round(trial.seconds, 3), again=True)
-        if trial.value is None and words.is_not_finite(trial.metrics.get(self.plan.metric)):
+        if trial.value is None and messages.is_not_finite(trial.metrics.get(self.plan.metric)):
             what = f"its score {self.plan.metric} ended as {trial.metrics[self.plan.metric]}"
             self._end(trial, FAILED, error=what, unscored=True)
         elif trial.value is None:
-            error, details = words.unreported(self.plan.metric, trial.metrics)
+            error, details = messages.unreported(self.plan.metric, trial.metrics)
             self._end(trial, FAILED, error=error, details=details, unscored=True)
             if not self.ending and all(t.value is None for t in self.trials.values()):
                 self.ending = f"no trial reports {self.plan.metric!r}, the others would not either"
@@ -469,13 +472,15 @@ class Loop:
             self._end(trial, DONE)
 
     def _failed(self, trial: Trial, reply: Reply) -> None:
-        if words.tells_of_a_full_disk(f"{reply.error}\n{reply.details}") and self.folder.is_full():
+        if messages.tells_of_a_full_disk(f"{reply.error}\n{reply.details}") and self.folder.is_full():
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))  # every trial would fail
-        error = words.readable(reply.error if not reply.hint else f"{reply.error}\n  next step: {reply.hint}")
+        error = messages.readable(
+            reply.error if not reply.hint else f"{reply.error}\n  next step: {reply.hint}"
+        )
         if trial.failures < self.search.max_failures:
-            self._again(trial, error, words.readable(reply.details), failures=1)
+            self._again(trial, error, messages.readable(reply.details), failures=1)
         else:
-            self._end(trial, FAILED, error=error, details=words.readable(reply.details))
+            self._end(trial, FAILED, error=error, details=messages.readable(reply.details))
 
     def _lost(self, trial: Trial, lost: Lost) -> None:
         """A process that went away: with its machine it is no failure, but neither for ever."""
@@ -495,7 +500,7 @@ class Loop:
 
     def _end(self, trial: Trial, state: str, **more: Any) -> None:
         self._moves.pop(trial.number, None)
-        last = {key: value for key, value in trial.metrics.items() if words.number(value) is not None}
+        last = {key: value for key, value in trial.metrics.items() if messages.number(value) is not None}
         more = {key: value for key, value in more.items() if value}  # error, details, why, unscored
         self._write("end", trial.number, state=state, seconds=round(trial.seconds, 3), metrics=last, **more)
         if state == FAILED:
@@ -548,7 +553,7 @@ class Loop:
             target = self.plan.target
             at = target.step_of(saved) if self.plan.time == target.step_name else None
             step = trial.step if at is None else at
-            saved = handover.keep(self.folder.path, trial.name, Path(saved), self._donors.values())
+            saved = pbt_checkpoints.keep(self.folder.path, trial.name, Path(saved), self._donors.values())
             self._saved[trial.number] = (saved, step)
             self._write("save", trial.number, saved=saved, step=step)
         self._save_settled(trial.number)

@@ -17,18 +17,18 @@ from typing import Any
 from rayfish.errors import RayfishError, RunNotFound
 from rayfish.experiment import Experiment
 from rayfish.experiment.experiment import dump
-from rayfish.experiment.old.results import todays_metric
 from rayfish.files import atomic_link, atomic_write, parse_json
+from rayfish.legacy.result_names import todays_metric
 from rayfish.run.directory import DEFAULT_ROOT, find_checkpoint, note_once
-from rayfish.sweep import words
+from rayfish.sweep import messages
 from rayfish.sweep.directory import RUNNING, SweepDirectory, find_sweep
 from rayfish.sweep.experiment import ExperimentTarget
 from rayfish.sweep.function import configuration
 from rayfish.sweep.plan import Plan
 from rayfish.sweep.records import FAILED, Trial
 from rayfish.sweep.settings import POPULATIONS
+from rayfish.sweep.task import Task
 from rayfish.sweep.view import SweepView, stored_view
-from rayfish.sweep.work import Task
 
 _FIRST, _LAST = ("trial", "point", "state"), ("seed", "step", "seconds", "moves", "error", "folder")
 BEST_FILE, BEST_LINK, PAGE, TABLE = "best.yaml", "best", "report.html", "trials.csv"
@@ -203,7 +203,7 @@ def _cell(value: Any) -> Any:
 
 def write(plan: Plan, view: SweepView) -> list[tuple[str, str]]:
     """Writes best.yaml, the link to the best trial, the table and the page; gives commands to go on with."""
-    from rayfish.sweep.page import write_page
+    from rayfish.report.sweep_page import write_page
 
     here = shown(view.folder)
     atomic_write(view.folder / TABLE, table_of(view))
@@ -225,7 +225,7 @@ def write(plan: Plan, view: SweepView) -> list[tuple[str, str]]:
 def _retries(view: SweepView, resume: str) -> list[tuple[str, str]]:
     """Commands for the trials that failed: by another metric those that lack it, the others once more."""
     failed = [trial for trial in view.trials.values() if trial.state == FAILED]
-    metrics = {t.number: words.other_metric(view.metric, t.metrics) for t in failed if t.unscored}
+    metrics = {t.number: messages.other_metric(view.metric, t.metrics) for t in failed if t.unscored}
     metric = next(filter(None, metrics.values()), "")
     others = [trial.failures for trial in failed if not metrics.get(trial.number)]
     steps = [(f"{resume} search.metric={metric}", "score the trials by a metric that they report")]

@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Any
 
 from rayfish.metrics.sinks.jsonl import read_jsonl
-from rayfish.sweep import words
+from rayfish.sweep import messages
 from rayfish.sweep.records import DONE, PENDING, STOPPED, Trial
 from rayfish.sweep.searchers import method_of
 from rayfish.sweep.settings import DEFAULT_SAMPLES, POPULATIONS, Search
 from rayfish.sweep.space import Space
-from rayfish.sweep.work import Target
+from rayfish.sweep.task import Target
 
 
 @dataclass
@@ -73,7 +73,7 @@ class Plan:
             return metrics
         ours = ("step", self.target.step_name)
         numbers = [
-            key for key, value in metrics.items() if key not in ours and words.number(value) is not None
+            key for key, value in metrics.items() if key not in ours and messages.number(value) is not None
         ]
         return {**metrics, self.metric: metrics[numbers[0]]} if len(numbers) == 1 else metrics
 
@@ -85,10 +85,10 @@ class Plan:
         curve, state = [], trial.state
         reports = read_jsonl(folder / trial.name / "metrics.jsonl") or [trial.metrics]
         for count, metrics in enumerate(map(self.with_score, reports), 1):
-            step, value = words.number(metrics.get(self.time)), words.number(metrics.get(self.metric))
+            step, value = messages.number(metrics.get(self.time)), messages.number(metrics.get(self.metric))
             if value is not None:
                 curve.append((count if step is None else step, value))
-            elif words.is_not_finite(metrics.get(self.metric)) and self.search.score == "last":
+            elif messages.is_not_finite(metrics.get(self.metric)) and self.search.score == "last":
                 curve.clear()  # it has no score unless a later report has one
         if trial.unscored or state in (DONE, STOPPED):
             cut_short = state == STOPPED and trial.value is None  # the metric before was the reason

@@ -11,9 +11,9 @@ from rayfish.errors import ConfigError, Problem, RayfishError, did_you_mean
 from rayfish.experiment import tree
 from rayfish.experiment.overrides import parse
 from rayfish.run.engine import RayOptions
-from rayfish.run.signals import exit_code
 from rayfish.run.trust import require_sweep
-from rayfish.sweep import api, plans
+from rayfish.supervise.signals import exit_code
+from rayfish.sweep import api, planning
 from rayfish.sweep.directory import STOPPED, SweepDirectory, find_sweep
 from rayfish.sweep.outcome import Result
 from rayfish.sweep.records import FAILED
@@ -39,7 +39,7 @@ def named(
         return _jobs(str(name), others, options, str(root))
     if "function" in text or "program" in text:
         return _finished(api.run(_described(text, Path(str(name)), overrides), options, plain=plain))
-    return _finished(api.run(plans.of_experiment(name, overrides, **where), options, plain=plain))
+    return _finished(api.run(planning.of_experiment(name, overrides, **where), options, plain=plain))
 
 
 def other(
@@ -86,8 +86,8 @@ def sub_jobs(
     root: str = "runs",
 ) -> int:
     """Commands with `+` between them, as Isaac Lab's wrap_resources takes them; results go below `root`."""
-    from rayfish.sweep.jobs import from_words as jobs_from_words
-    from rayfish.sweep.jobs import run_and_tell
+    from rayfish.jobs import from_words as jobs_from_words
+    from rayfish.jobs import run_and_tell
 
     jobs = jobs_from_words(
         words,
@@ -100,7 +100,7 @@ def sub_jobs(
 
 
 def _jobs(file: str, overrides: Sequence[str], options: RayOptions, root: str = "runs") -> int:
-    from rayfish.sweep.jobs import read_jobs, run_and_tell
+    from rayfish.jobs import read_jobs, run_and_tell
 
     if overrides:
         raise RayfishError(
@@ -149,8 +149,8 @@ def _described(text: Mapping[str, Any], file: Path | None, words: Sequence[str])
     }
     if parts.program:
         fixed = [Parameter(key, "choice", (value,)) for key, value in parts.config.items()]
-        return plans.of_program(parts.program, ordered([*space, *fixed]), **common)
-    return plans.of_function(_function(str(text["function"]), file), space, config=parts.config, **common)
+        return planning.of_program(parts.program, ordered([*space, *fixed]), **common)
+    return planning.of_function(_function(str(text["function"]), file), space, config=parts.config, **common)
 
 
 def _function(path: str, file: Path | None) -> str:

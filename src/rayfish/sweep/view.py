@@ -10,8 +10,8 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+from rayfish import text
 from rayfish.errors import RayfishError, RunNotFound
-from rayfish.metrics import text
 from rayfish.metrics.stats import mean_ci
 from rayfish.sweep.directory import SweepDirectory
 from rayfish.sweep.records import (

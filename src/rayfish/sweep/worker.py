@@ -17,7 +17,7 @@ from rayfish.experiment.imports import use_paths
 from rayfish.run.trust import HandedOver, take_over
 from rayfish.sweep.function import tune_reports_here
 from rayfish.sweep.nodes import require_same
-from rayfish.sweep.work import DONE, PAUSED, Target, Task, Work
+from rayfish.sweep.task import DONE, PAUSED, Target, Task, Work
 
 
 @dataclass(frozen=True)

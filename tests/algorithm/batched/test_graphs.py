@@ -11,7 +11,7 @@ import torch
 
 from rayfish.algorithm.batched import ppo
 from rayfish.algorithm.batched.actors import ActorCriticActor
-from rayfish.algorithm.batched.collect import Sampler
+from rayfish.algorithm.batched.sampler import Sampler
 from rayfish.envs.vector import GymVector
 from rayfish.models.build import actor_critic
 from rayfish.models.options import resolve

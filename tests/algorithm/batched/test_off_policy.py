@@ -11,7 +11,7 @@ from ray.rllib.core.columns import Columns
 import rayfish
 from rayfish.algorithm.batched.actors_off_policy import off_policy_actor
 from rayfish.algorithm.batched.off_policy import BatchedDQN, BatchedSAC
-from rayfish.algorithm.batched.replay import PrioritizedReplayBuffer, ReplayBuffer
+from rayfish.algorithm.batched.replay.buffer import PrioritizedReplayBuffer, ReplayBuffer
 from rayfish.algorithm.module import module_spec
 from tests.algorithm.batched.off_policy_parity import BOX, MASKED, PICTURE
 

@@ -11,9 +11,9 @@ from ray.rllib.evaluation.postprocessing import Postprocessing
 
 from rayfish.algorithm.batched import ppo
 from rayfish.algorithm.batched.actors import ActorCriticActor
-from rayfish.algorithm.batched.collect import Sampler
 from rayfish.algorithm.batched.episodes import as_episodes
 from rayfish.algorithm.batched.fused import fused
+from rayfish.algorithm.batched.sampler import Sampler
 from rayfish.envs.guard import Guard
 from rayfish.envs.vector import GymVector
 from rayfish.experiment import Experiment

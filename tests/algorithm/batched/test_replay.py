@@ -17,11 +17,10 @@ import pytest
 import torch
 from ray.rllib.env.multi_agent_env import MultiAgentEnv
 
-from rayfish.algorithm.batched import replay_parts
-from rayfish.algorithm.batched.collect import Decision, Sampler
-from rayfish.algorithm.batched.priorities import Priorities
-from rayfish.algorithm.batched.replay import PrioritizedReplayBuffer, ReplayBuffer
+from rayfish.algorithm.batched.replay.buffer import PrioritizedReplayBuffer, ReplayBuffer, transitions
+from rayfish.algorithm.batched.replay.priorities import Priorities
 from rayfish.algorithm.batched.rollout import Rollout
+from rayfish.algorithm.batched.sampler import Decision, Sampler
 from rayfish.envs.agents import AgentsVector
 from rayfish.envs.vector import GymVector
 from rayfish.errors import RayfishError
@@ -421,7 +420,7 @@ def test_episodes_shorter_than_expected_find_room():
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_steps_survive_the_way_to_episodes_and_back(kind):
-    from rayfish.algorithm.batched.replay_exchange import fill, to_episodes
+    from rayfish.algorithm.batched.replay.exchange import fill, to_episodes
 
     play, buffer = Play(3), kind(300, seed=0)
     for _ in range(4):
@@ -477,7 +476,7 @@ def test_a_buffer_for_which_there_is_no_memory_says_which_capacity_fits(monkeypa
     def refuse(*arguments, **options):
         raise OSError(errno.ENOMEM, "Cannot allocate memory")
 
-    monkeypatch.setattr(replay_parts.mmap, "mmap", refuse)
+    monkeypatch.setattr(transitions.mmap, "mmap", refuse)
     with pytest.raises(RayfishError, match="no memory for a replay buffer of 50,000 steps") as caught:
         ReplayBuffer(50_000).add(Play(2).rollout(8))
     assert re.fullmatch(r"set training\.replay_buffer_config\.capacity=\d+", caught.value.hint)

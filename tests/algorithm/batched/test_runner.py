@@ -17,11 +17,11 @@ import rayfish
 from rayfish.algorithm.adapters import ParallelAdapter
 from rayfish.algorithm.batched.actors import ActorCriticActor
 from rayfish.algorithm.batched.algorithms import for_learners
-from rayfish.algorithm.batched.collect import Sampler
-from rayfish.algorithm.batched.fitting import AGENTS, NATIVE, STACKED, fit
-from rayfish.algorithm.batched.resident import ResidentSampler, ResidentVector
+from rayfish.algorithm.batched.eligibility import AGENTS, NATIVE, STACKED, fit
+from rayfish.algorithm.batched.gpu_sampler import ResidentSampler, ResidentVector
 from rayfish.algorithm.batched.rollout import Rollout
 from rayfish.algorithm.batched.runner import BatchedEnvRunner
+from rayfish.algorithm.batched.sampler import Sampler
 from rayfish.algorithm.contradictions import note_on_batch
 from rayfish.algorithm.normalise import NormalizeObservations
 from rayfish.envs.agents import AgentsVector

@@ -12,7 +12,7 @@ import torch
 from rayfish.algorithm.batched import ppo
 from rayfish.algorithm.batched.actors import ActorCriticActor
 from rayfish.algorithm.batched.algorithms import for_learners
-from rayfish.algorithm.batched.collect import Sampler
+from rayfish.algorithm.batched.sampler import Sampler
 from rayfish.algorithm.batched.sequences import split
 from rayfish.envs.vector import GymVector
 from rayfish.models.build import actor_critic

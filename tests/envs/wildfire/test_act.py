@@ -5,10 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from rayfish.envs.wildfire import WildfireEnv, act
-from rayfish.envs.wildfire.act import Decoder
-from rayfish.envs.wildfire.codes import BURNING, FIRELINE, SCRATCHLINE, UNBURNED
-from rayfish.envs.wildfire.options import Options
+from rayfish.worlds.wildfire import WildfireEnv
+from rayfish.worlds.wildfire.env import act
+from rayfish.worlds.wildfire.env.act import Decoder
+from rayfish.worlds.wildfire.env.options import Options
+from rayfish.worlds.wildfire.fire.codes import BURNING, FIRELINE, SCRATCHLINE, UNBURNED
 
 FLAT = {
     "area": {"screen_size": [6, 9], "pixel_scale": 66},

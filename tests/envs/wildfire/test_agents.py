@@ -11,10 +11,11 @@ from pettingzoo.test import parallel_api_test
 import rayfish
 from rayfish.algorithm.adapters import ParallelAdapter
 from rayfish.envs.agents import AgentSlots, AgentsVector
-from rayfish.envs.kinds import is_parallel
+from rayfish.envs.env_kind import is_parallel
 from rayfish.envs.state import why_not_pickled
-from rayfish.envs.wildfire import WildfireEnv, observe
-from rayfish.envs.wildfire.agents import WildfireParallel
+from rayfish.worlds.wildfire import WildfireEnv
+from rayfish.worlds.wildfire.env import observe
+from rayfish.worlds.wildfire.env.agents import WildfireParallel
 from tests.envs.test_native_agents import together
 from tests.envs.wildfire.test_env import TINY, WINDY
 

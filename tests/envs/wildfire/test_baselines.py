@@ -5,9 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from rayfish.envs.wildfire import WildfireVectorEnv, tactics
-from rayfish.envs.wildfire.baselines import BASELINES, make_baseline, run_baseline
 from rayfish.errors import RayfishError
+from rayfish.worlds.wildfire import WildfireVectorEnv
+from rayfish.worlds.wildfire.env import tactics
+from rayfish.worlds.wildfire.env.baselines import BASELINES, make_baseline, run_baseline
 from tests.envs.wildfire.test_act import FLAT
 from tests.envs.wildfire.test_env import WINDY
 

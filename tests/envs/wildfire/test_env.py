@@ -14,9 +14,9 @@ from gymnasium.vector import SyncVectorEnv
 
 from rayfish.envs.state import why_not_pickled
 from rayfish.envs.vector import GymVector
-from rayfish.envs.wildfire import WILDFIRE, ScenarioSet, WildfireEnv, WildfireVectorEnv
-from rayfish.envs.wildfire.options import SMALL
 from rayfish.errors import RayfishError
+from rayfish.worlds.wildfire import WILDFIRE, ScenarioSet, WildfireEnv, WildfireVectorEnv
+from rayfish.worlds.wildfire.env.options import SMALL
 
 TINY = deepcopy(SMALL) | {
     "area": {"screen_size": [12, 16], "pixel_scale": 50},

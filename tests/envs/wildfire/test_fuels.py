@@ -5,9 +5,9 @@ import dataclasses
 import numpy as np
 import pytest
 
-from rayfish.envs.wildfire import fuels
-from rayfish.envs.wildfire.fuels import BURNABLE, FUEL_MODELS
 from rayfish.errors import RayfishError
+from rayfish.worlds.wildfire.fire import fuels
+from rayfish.worlds.wildfire.fire.fuels import BURNABLE, FUEL_MODELS
 
 
 def test_anderson_and_scott_burgan_burn_and_nothing_else() -> None:

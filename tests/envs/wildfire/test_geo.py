@@ -7,9 +7,9 @@ import builtins
 import numpy as np
 import pytest
 
-from rayfish.envs.wildfire import geo, layers, settings
-from rayfish.envs.wildfire.settings import SettingsFault
 from rayfish.errors import MissingExtra
+from rayfish.worlds.wildfire.fire import geo, layers, settings
+from rayfish.worlds.wildfire.fire.settings import SettingsFault
 
 rasterio = pytest.importorskip("rasterio")
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from rayfish.envs.wildfire import fuels, layers, noise, settings
-from rayfish.envs.wildfire.layers import LandscapeFault
+from rayfish.worlds.wildfire.fire import fuels, layers, noise, settings
+from rayfish.worlds.wildfire.fire.layers import LandscapeFault
 
 DATA = Path(__file__).parents[2] / "data" / "wildfire"
 SIMFIRE_LAYERS = ("w_0", "delta", "M_x", "sigma")

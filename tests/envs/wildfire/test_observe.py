@@ -7,8 +7,9 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from rayfish.envs.wildfire import WildfireEnv, WildfireVectorEnv, observe
-from rayfish.envs.wildfire.options import BOUNDS, Options
+from rayfish.worlds.wildfire import WildfireEnv, WildfireVectorEnv
+from rayfish.worlds.wildfire.env import observe
+from rayfish.worlds.wildfire.env.options import BOUNDS, Options
 from tests.envs.wildfire.test_act import DOWN, FLAT, LEFT, RIGHT, env_at
 
 

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from rayfish.envs.wildfire import codes, render
-from rayfish.envs.wildfire import render_parts as parts
 from rayfish.errors import RayfishError
+from rayfish.worlds.wildfire.fire import codes
+from rayfish.worlds.wildfire.pictures import parts, render
 
 
 def hills(height: int, width: int) -> np.ndarray:

@@ -5,11 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from rayfish.envs.wildfire import Simulator, WildfireEnv, WildfireVectorEnv, benchmark, reward
-from rayfish.envs.wildfire.benchmark import Benchmarks, Start
-from rayfish.envs.wildfire.options import SMALL, Options
-from rayfish.envs.wildfire.reward import Step
 from rayfish.errors import RayfishError
+from rayfish.worlds.wildfire import Simulator, WildfireEnv, WildfireVectorEnv
+from rayfish.worlds.wildfire.env import reward
+from rayfish.worlds.wildfire.env.options import SMALL, Options
+from rayfish.worlds.wildfire.env.reward import Step
+from rayfish.worlds.wildfire.fire import benchmark
+from rayfish.worlds.wildfire.fire.benchmark import Benchmarks, Start
 from tests.envs.wildfire.test_act import FLAT, RIGHT, UP, env_at
 
 

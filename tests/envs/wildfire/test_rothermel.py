@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rayfish.envs.wildfire import fuels, rothermel
-from rayfish.envs.wildfire.fuels import BURNABLE
-from rayfish.envs.wildfire.rothermel import surface_fire
 from rayfish.errors import RayfishError
+from rayfish.worlds.wildfire.fire import fuels, rothermel
+from rayfish.worlds.wildfire.fire.fuels import BURNABLE
+from rayfish.worlds.wildfire.fire.rothermel import surface_fire
 
 DRY = (0.06, 0.07, 0.08, 0.6, 0.6)
 CLOSE = {"rtol": 1e-6, "atol": 1e-9}

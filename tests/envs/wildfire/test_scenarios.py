@@ -7,11 +7,11 @@ import json
 import numpy as np
 import pytest
 
-from rayfish.envs.wildfire import layers, scenarios, settings
-from rayfish.envs.wildfire.codes import BURNED, BURNING
-from rayfish.envs.wildfire.conditions import Condition, ConditionFault
-from rayfish.envs.wildfire.scenarios import NAMES, ScenarioFault, ScenarioSet
-from rayfish.envs.wildfire.simulator import Simulator
+from rayfish.worlds.wildfire.fire import layers, scenarios, settings
+from rayfish.worlds.wildfire.fire.codes import BURNED, BURNING
+from rayfish.worlds.wildfire.fire.conditions import Condition, ConditionFault
+from rayfish.worlds.wildfire.fire.scenarios import NAMES, ScenarioFault, ScenarioSet
+from rayfish.worlds.wildfire.fire.simulator import Simulator
 
 SMALL = {
     "area": {"screen_size": [16, 20]},

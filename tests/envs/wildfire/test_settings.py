@@ -10,9 +10,10 @@ import numpy as np
 import pytest
 import yaml
 
-from rayfish.envs.wildfire import Simulator, settings
-from rayfish.envs.wildfire.settings import SettingsFault, read
 from rayfish.errors import RayfishError
+from rayfish.worlds.wildfire import Simulator
+from rayfish.worlds.wildfire.fire import settings
+from rayfish.worlds.wildfire.fire.settings import SettingsFault, read
 from tests.helpers import ROOT
 
 DATA = Path(__file__).parents[2] / "data" / "wildfire"

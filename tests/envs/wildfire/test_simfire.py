@@ -8,9 +8,9 @@ import pickle
 import numpy as np
 import pytest
 
-from rayfish.envs.wildfire import simfire_rates
-from rayfish.envs.wildfire.codes import BURNED, BURNING, FIRELINE, NEIGHBOURS, SCRATCHLINE, WETLINE
-from rayfish.envs.wildfire.simulator import Simulator
+from rayfish.worlds.wildfire.fire import simfire_rates
+from rayfish.worlds.wildfire.fire.codes import BURNED, BURNING, FIRELINE, NEIGHBOURS, SCRATCHLINE, WETLINE
+from rayfish.worlds.wildfire.fire.simulator import Simulator
 
 ATTENUATION = {FIRELINE: 980, SCRATCHLINE: 490, WETLINE: 245}
 FUELS = {"w_0": (0.0, 1.0), "delta": (0.2, 6.0), "M_x": (0.12, 1.0), "sigma": (1.0, 3500.0)}

@@ -12,9 +12,9 @@ import sys
 import numpy as np
 import pytest
 
-from rayfish.envs.wildfire.codes import BURNED, BURNING, FIRELINE, SCRATCHLINE, UNBURNED, WETLINE
-from rayfish.envs.wildfire.simulator import Simulator
 from rayfish.errors import RayfishError
+from rayfish.worlds.wildfire.fire.codes import BURNED, BURNING, FIRELINE, SCRATCHLINE, UNBURNED, WETLINE
+from rayfish.worlds.wildfire.fire.simulator import Simulator
 from tests.helpers import ROOT
 
 RECORDED = sorted((ROOT / "tests/data/wildfire").glob("*_*.npz"))
@@ -111,7 +111,7 @@ def test_fire_runs_uphill_faster_than_downhill():
 
 
 def test_the_head_runs_as_fast_as_behave_says():
-    from rayfish.envs.wildfire.rothermel import surface_fire
+    from rayfish.worlds.wildfire.fire.rothermel import surface_fire
 
     rate = surface_fire(2, 0.06, 0.06, 0.06, 0.6, 0.6, 5.0, 0.0).spread_rate_ft_min
     sim = Simulator(field(201, mph=5), seed=1)
@@ -435,8 +435,8 @@ def test_a_mistake_gets_a_sentence(wrong, said):
 def test_the_gpus_loop_makes_the_same_fires():
     """On numba's CUDA simulator, thread by thread; on a real GPU by `benchmarks/wildfire.py --gpu`."""
     script = """
-from rayfish.envs.wildfire import cuda
-from rayfish.envs.wildfire.simulator import Simulator
+from rayfish.worlds.wildfire import cuda
+from rayfish.worlds.wildfire.fire.simulator import Simulator
 cuda.THREADS = 16
 config = {"area": {"screen_size": [9, 11]}, "terrain": {"fuel": {"functional": {
     "function": "patches", "patches": {"models": [1, 2, 5, 10], "scale": 4}}}}}

@@ -10,21 +10,21 @@ import yaml
 from omegaconf._utils import get_yaml_loader
 
 from rayfish import Experiment
-from rayfish.algorithm.dead import is_dead
 from rayfish.algorithm.signatures import keys_for
+from rayfish.algorithm.unused_keys import is_dead
 from rayfish.errors import ConfigError
 from rayfish.experiment import tree
 from rayfish.experiment.compose import experiments_in
-from rayfish.experiment.migration import migrate
-from rayfish.experiment.old.form import OldExperiment, read_old
-from rayfish.experiment.old.gone import CLOSEST
-from rayfish.experiment.old.outcome import FATES
-from rayfish.experiment.old.results import todays_metric, why_gone
-from rayfish.experiment.old.rules import outcomes
-from rayfish.experiment.old.tables import SAME, TRAINING
-from rayfish.experiment.old.training import placed
-from rayfish.experiment.old.translate import Context, translate
 from rayfish.experiment.sections import ALGORITHMS, METHODS, SECTIONS
+from rayfish.legacy.dropped_algorithms import CLOSEST
+from rayfish.legacy.file_format import OldExperiment, read_old
+from rayfish.legacy.key_tables import SAME, TRAINING
+from rayfish.legacy.migration import migrate
+from rayfish.legacy.outcome import FATES
+from rayfish.legacy.result_names import todays_metric, why_gone
+from rayfish.legacy.rules import outcomes
+from rayfish.legacy.training_keys import placed
+from rayfish.legacy.translate import Context, translate
 from rayfish.metrics import names
 from rayfish.models.options import OPTIONS
 

@@ -12,7 +12,7 @@ import pytest
 
 from rayfish.envs.build import EnvSpec, describe, make
 from rayfish.errors import CodeError, EnvironmentFault
-from rayfish.experiment.old.env_names import MOVED, OLD_EXAMPLES, closest_env, needs_ale, todays_env
+from rayfish.legacy.env_names import MOVED, OLD_EXAMPLES, closest_env, needs_ale, todays_env
 
 CLASSIC = [
     ("Pendulum-v0", "Pendulum-v1"),
@@ -189,7 +189,7 @@ def test_atari_ids_of_any_time_are_known_to_need_ale():
 
 
 def test_the_table_is_read_without_gymnasium_or_ray():
-    code = "import sys, rayfish.experiment.old.env_names\nprint({'gymnasium', 'ray'} & set(sys.modules))"
+    code = "import sys, rayfish.legacy.env_names\nprint({'gymnasium', 'ray'} & set(sys.modules))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "set()"
 

@@ -10,16 +10,16 @@ import sys
 import gymnasium
 import pytest
 
-from rayfish.experiment.old import modules
+from rayfish.legacy import import_paths
 
 
 @pytest.fixture
 def finder(monkeypatch):
     """The finder installed, the old modules forgotten before and after."""
     monkeypatch.setattr(sys, "meta_path", sys.meta_path[:])
-    monkeypatch.setattr(modules, "_used", {})
+    monkeypatch.setattr(import_paths, "_used", {})
     forget()
-    modules.install()
+    import_paths.install()
     yield
     forget()
 
@@ -43,7 +43,7 @@ def without_gym(finder, monkeypatch):
             return None if name.split(".")[0] == "gym" else self.inner.find_spec(name, path, target)
 
     kept = [
-        f if isinstance(f, modules.OldModules) else Without(f)
+        f if isinstance(f, import_paths.OldModules) else Without(f)
         for f in sys.meta_path
         if hasattr(f, "find_spec")
     ]
@@ -74,7 +74,7 @@ def test_every_old_import_is_told_once(finder):
     for _ in range(2):
         importlib.import_module("ray.rllib.examples.env.stateless_cartpole")
         importlib.import_module("ray.rllib.env.apis.task_settable_env")
-    said = modules.notices()
+    said = import_paths.notices()
     assert len(said) == 2
     assert "ray.rllib.examples.env.stateless_cartpole" in said[0]
     assert "rayfish.envs.tasks" in said[1]
@@ -90,7 +90,7 @@ def test_an_installed_gym_is_never_hidden(finder):
     gym = importlib.import_module("gym")
     assert "site-packages" in gym.__file__
     assert gym.Env is not gymnasium.Env
-    assert modules.notices() == []
+    assert import_paths.notices() == []
 
 
 def test_gymnasium_answers_to_the_name_of_a_gym_that_is_not_installed(without_gym):
@@ -103,8 +103,8 @@ def test_gymnasium_answers_to_the_name_of_a_gym_that_is_not_installed(without_gy
     assert spaces.Box is gym.spaces.Box is gymnasium.spaces.Box
     assert same.np_random is seeding.np_random
     assert importlib.import_module("gym.envs.registration").register is gymnasium.register
-    assert len(modules.notices()) == 1
-    assert "gymnasium answers to its name" in modules.notices()[0]
+    assert len(import_paths.notices()) == 1
+    assert "gymnasium answers to its name" in import_paths.notices()[0]
 
 
 def test_its_environments_are_made_and_wrapped_in_the_old_form(without_gym):

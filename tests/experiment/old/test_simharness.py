@@ -7,7 +7,7 @@ from tests.helpers import ROOT
 
 from rayfish import Experiment
 from rayfish.errors import RayfishError
-from rayfish.experiment.old import simharness
+from rayfish.legacy import simharness
 from rayfish.run import preflight, resources
 from rayfish.run.engine import RayOptions
 

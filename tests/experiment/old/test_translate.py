@@ -10,11 +10,11 @@ import pytest
 from rayfish import Experiment
 from rayfish.errors import RayfishError
 from rayfish.experiment import tree
-from rayfish.experiment.migration import migrate
-from rayfish.experiment.old.form import OldExperiment, read_old
-from rayfish.experiment.old.outcome import FATES, Context
-from rayfish.experiment.old.rules import outcomes
-from rayfish.experiment.old.translate import translate
+from rayfish.legacy.file_format import OldExperiment, read_old
+from rayfish.legacy.migration import migrate
+from rayfish.legacy.outcome import FATES, Context
+from rayfish.legacy.rules import outcomes
+from rayfish.legacy.translate import translate
 
 KNOWN = json.loads((Path(__file__).parents[2] / "old_files/known_keys.json").read_text())
 ODD = (None, -1, True, "x", "", [], [1], [[0, 1]], {}, {"a": 1}, {5: 6}, 1e6, float("inf"), -2.5)

@@ -7,11 +7,11 @@ from typing import Any
 import gymnasium as gym
 from torch import Tensor
 
-from rayfish.algorithm.batched.collect import Decision
 from rayfish.algorithm.batched.distributions import distribution
 from rayfish.algorithm.batched.fused import fused, mask_of
 from rayfish.algorithm.batched.ppo import LOGP, NUMBERS
 from rayfish.algorithm.batched.rollout import Tree
+from rayfish.algorithm.batched.sampler import Decision
 from rayfish.nested import map_nested
 
 

@@ -14,8 +14,8 @@ import torch
 from ray.rllib.core.columns import Columns
 from torch import Tensor
 
-from rayfish.algorithm.batched.collect import Decision
 from rayfish.algorithm.batched.rollout import Tree
+from rayfish.algorithm.batched.sampler import Decision
 from rayfish.algorithm.batched.towers import Tower, WrittenQ, _layers, is_plain
 from rayfish.algorithm.module import DQNModule, SACModule
 from rayfish.models.actions import _LOG_STD_BOUNDS, TEMPERATURE

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from rayfish.algorithm.batched.replay import Batch
+from rayfish.algorithm.batched.replay.buffer import Batch
 from rayfish.algorithm.batched.towers import TidyOptimiser, blend, huber, limit, q_function, weights_of
 from rayfish.models.masking import MASKED, mask_values
 from rayfish.models.networks import q_values

@@ -11,7 +11,7 @@ from ray.rllib.core.columns import Columns
 from ray.rllib.env.single_agent_episode import SingleAgentEpisode
 
 from rayfish.algorithm.batched.ppo import LOGP, NUMBERS
-from rayfish.algorithm.batched.replay_parts import indexed
+from rayfish.algorithm.batched.replay.transitions import indexed
 from rayfish.algorithm.batched.rollout import Rollout
 from rayfish.nested import map_nested
 

@@ -16,7 +16,7 @@ from ray.rllib.core.learner.training_data import TrainingData
 from rayfish.algorithm.batched.figures import count_trained
 from rayfish.algorithm.batched.ppo import PPO, Settings
 from rayfish.algorithm.batched.rollout import Rollout
-from rayfish.envs import pulse
+from rayfish.supervise import pulse
 
 COMPILED = "torch_compile"
 """Key of `learner_config_dict` under which `framework.torch_compile_learner` arrives."""

@@ -40,8 +40,8 @@ from ray.rllib.utils.metrics import (
 )
 from ray.rllib.utils.metrics.metrics_logger import MetricsLogger
 
-from rayfish.algorithm.batched.fitting import stored_bytes
-from rayfish.algorithm.batched.replay import PrioritizedReplayBuffer, ReplayBuffer
+from rayfish.algorithm.batched.eligibility import stored_bytes
+from rayfish.algorithm.batched.replay.buffer import PrioritizedReplayBuffer, ReplayBuffer
 from rayfish.algorithm.batched.rollout import Rollout
 
 _STEPS_AHEAD = 16  # environment steps, at least, that remote runners collect with the same weights

@@ -24,10 +24,10 @@ from torch import Tensor
 
 from rayfish.algorithm.batched.dqn import DQN, DQNSettings, QParts
 from rayfish.algorithm.batched.figures import count_trained
-from rayfish.algorithm.batched.replay import Batch
+from rayfish.algorithm.batched.replay.buffer import Batch
 from rayfish.algorithm.batched.sac import SAC, Pair, SACSettings
-from rayfish.envs import pulse
 from rayfish.nested import map_nested
+from rayfish.supervise import pulse
 
 
 class _Series:

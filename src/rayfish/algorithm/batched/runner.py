@@ -31,10 +31,10 @@ from ray.rllib.utils.metrics import (
 from ray.tune.registry import ENV_CREATOR, _global_registry
 
 from rayfish.algorithm.batched.actors import ActorCriticActor
-from rayfish.algorithm.batched.collect import Actor, Normalise, Sampler
 from rayfish.algorithm.batched.episodes import as_episodes
-from rayfish.algorithm.batched.resident import ResidentSampler, ResidentVector, TensorEnv
+from rayfish.algorithm.batched.gpu_sampler import ResidentSampler, ResidentVector, TensorEnv
 from rayfish.algorithm.batched.rollout import Rollout
+from rayfish.algorithm.batched.sampler import Actor, Normalise, Sampler
 from rayfish.algorithm.callbacks import REPORT
 from rayfish.algorithm.module import ActorCriticModule
 from rayfish.algorithm.normalise import NormalizeObservations, normaliser_in

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from rayfish.algorithm.batched.replay import Batch
+from rayfish.algorithm.batched.replay.buffer import Batch
 from rayfish.algorithm.batched.sac_networks import Seen, WrittenPolicy, networks
 from rayfish.algorithm.batched.towers import TidyOptimiser, blend, huber, limit, weights_of
 from rayfish.models.actions import _LOG_STD_BOUNDS

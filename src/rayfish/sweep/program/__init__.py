@@ -22,7 +22,7 @@ from rayfish.sweep.program.process import PYTHONS, executable
 from rayfish.sweep.program.settings import BUILT_IN, FIELDS, METRIC_FIELDS, ProgramSettings
 from rayfish.sweep.program.work import ProgramWork
 from rayfish.sweep.space import Parameter
-from rayfish.sweep.work import Resources, Target, Task, Work
+from rayfish.sweep.task import Resources, Target, Task, Work
 
 __all__ = ["FIELDS", "METRIC_FIELDS", "Program", "ProgramSettings"]
 

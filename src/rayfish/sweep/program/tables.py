@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from rayfish.files import parse_json
-from rayfish.run.lines import plain
+from rayfish.supervise.log_records import plain
 
 _CHUNK = 4 << 20
 _TAIL = 8 << 10

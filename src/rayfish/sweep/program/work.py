@@ -20,7 +20,7 @@ from rayfish.sweep.program.command import filled, names_in, plain, words_of
 from rayfish.sweep.program.process import Process, ended, hint_for, shown
 from rayfish.sweep.program.settings import REPORTS, ProgramSettings
 from rayfish.sweep.program.sources import LOG, RECORD, Metrics, Places, matches, newest
-from rayfish.sweep.work import DONE, Resources, Task, Work
+from rayfish.sweep.task import DONE, Resources, Task, Work
 
 _SHORTEST_WAIT_S, _LONGEST_WAIT_S = 0.02, 0.2
 _SILENT_S = 1.0

@@ -1,0 +1,222 @@
+"""Sampling from environments that live beside the policy: tensors in, tensors out, nothing leaves the device.
+
+Such an environment is a Gymnasium `VectorEnv` in the autoreset mode SAME_STEP whose arrays are torch
+tensors and whose infos always hold `final_obs`, what every copy saw before it may have begun anew. When
+its metadata says `"in_place": True` (it keeps its state in the same tensors, and decides nothing in
+Python by their values), a whole rollout is recorded as one CUDA graph.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from gymnasium.vector import VectorWrapper
+from torch import Tensor
+
+from rayfish.algorithm.batched.graphs import Replayed
+from rayfish.algorithm.batched.rollout import Rollout, Tree
+from rayfish.algorithm.batched.sampler import Actor, Clock
+from rayfish.envs.rewards import Clip
+from rayfish.envs.vector import (
+    Vector,
+    as_array,
+    holds_tensors,
+    last_observations,
+    no_last_observation,
+)
+from rayfish.nested import first_leaf, map_nested
+
+IN_PLACE = "in_place"
+
+
+class ResidentVector(Vector):
+    """An environment of tensors, with the sums of its running episodes beside it.
+
+    :param clip: how rewards are clipped for the learner; returns are sums of the true ones
+    """
+
+    def __init__(self, env: Any, clip: Clip | None = None) -> None:
+        super().__init__()
+        self.env = env
+        self.clip = clip
+        self.device = device_of(env.reset()[0])
+        self.num_slots = env.num_envs
+        self.observation_space = env.single_observation_space
+        self.action_space = env.single_action_space
+        self.in_place = bool((env.metadata or {}).get(IN_PLACE))
+        self.returns = torch.zeros(self.num_slots, device=self.device)
+        self.lengths = torch.zeros(self.num_slots, dtype=torch.int32, device=self.device)
+
+    def reset(self, seed: int | None) -> Tree:
+        """Begin all episodes."""
+        self.returns.zero_()
+        self.lengths.zero_()
+        obs, _ = self.env.reset(seed=seed)
+        return obs
+
+    def state(self) -> dict[str, Any]:
+        """Sums of the running episodes."""
+        return {name: getattr(self, name) for name in ("returns", "lengths", "finished")}
+
+    def clipped(self, rewards: Tensor) -> Tensor:
+        """Rewards as the learner gets them."""
+        if self.clip is None:
+            return rewards
+        return rewards.sign() if self.clip.sign else rewards.clamp(self.clip.low, self.clip.high)
+
+    def count(self, done: Tensor, returns: Tensor, lengths: Tensor) -> None:
+        """Take up the episodes that ended within a rollout, in the order of time."""
+        at = done.nonzero()
+        place = at[:, 0] * self.num_slots + at[:, 1]
+        found = returns.view(-1)[place].tolist()
+        self.finished.returns += found
+        self.finished.earned += found
+        self.finished.lengths += lengths.view(-1)[place].tolist()
+        self.finished.slots += at[:, 1].tolist()
+
+
+class TensorEnv(VectorWrapper):
+    """An environment of tensors for a policy elsewhere: tensors go to it, arrays come from it."""
+
+    def __init__(self, env: Any, device: torch.device) -> None:
+        super().__init__(env)
+        self._device = device
+
+    def step(self, actions: Any) -> Any:
+        """One step."""
+        *given, infos = self.env.step(torch.as_tensor(actions, device=self._device))
+        return (*(map_nested(as_array, part) for part in given), infos)
+
+
+class ResidentSampler:
+    """The sampler for a `ResidentVector`; rollouts of one length, each in the memory of the one before.
+
+    :param scale: Box actions are scaled from -1..1 to the environment's bounds (`normalize_actions`)
+    :param clip: Box actions are clipped to the bounds (`clip_actions`)
+    """
+
+    def __init__(
+        self, vector: ResidentVector, actor: Actor, *, scale: bool = True, clip: bool = False
+    ) -> None:
+        self.vector = vector
+        self.actor = actor
+        self._for_env = _Bounds(vector.action_space, vector.device, scale=scale, clip=clip)
+        self.device = vector.device
+        self.clock = Clock()
+        self.pace = vector.num_slots
+        self.normalise = None
+        self._explores = True
+        self.obs: Tree = None
+        self.state: Tree | None = None
+        self._memory: dict[str, Any] = {}
+        self._replayed: Replayed | None = None
+
+    def reset(self, seed: int | None) -> None:
+        """Begin new episodes everywhere; the memory for observations stays the same."""
+        first = self.vector.reset(seed)
+        if self.obs is None:
+            self.obs = map_nested(torch.clone, first)
+        else:
+            map_nested(lambda mine, new: mine.copy_(new), self.obs, first)
+
+    def restore(self, obs: Tree, state: Tree | None) -> None:
+        """Go on from what was seen when a snapshot was taken; the memory may be another one."""
+        self.obs = map_nested(lambda leaf: leaf.to(self.device), obs)
+        self._replayed = None
+
+    def collect(self, steps: int, t: int = 0, least: int = 0) -> Rollout:
+        """So many steps of every copy, all of them real ones."""
+        if self._memory.get("steps") != steps:
+            self._memory = {"steps": steps}
+            self._replayed = None
+        with torch.no_grad():
+            if not (self.vector.in_place and getattr(self.actor, "timeless", False)):
+                self._run(steps, t)
+            else:
+                if self._replayed is None or self._explores != self.actor.explore:  # type: ignore[attr-defined]
+                    self._replayed = Replayed(lambda: self._run(steps, 0), self.device)
+                    self._explores = self.actor.explore  # type: ignore[attr-defined]
+                self._replayed()
+        memory = self._memory
+        self.vector.count(memory["done"], memory["returns"], memory["lengths"])
+        return Rollout(
+            obs=memory["obs"],
+            actions=memory["actions"],
+            rewards=memory["rewards"],
+            terminated=memory["terminated"],
+            done=memory["done"],
+            valid=None,
+            last_obs=self.obs,
+            final_index=None,
+            final_obs=memory["final_obs"],
+            extras={name: memory[name] for name in memory["extras"]},
+        )
+
+    def _run(self, steps: int, t: int) -> None:
+        returns, lengths = self.vector.returns, self.vector.lengths
+        for step in range(steps):
+            obs = self._put("obs", step, self.obs)
+            said = self.actor.act(obs, None, t + step * self.pace)
+            self._put("actions", step, said.actions)
+            for name, value in said.extras.items():
+                self._put(name, step, value)
+            self._memory["extras"] = sorted(said.extras)
+            after, rewards, terminated, truncated, infos = self.vector.env.step(self._for_env(said.actions))
+            done = terminated | truncated
+            returns += rewards
+            lengths += 1
+            for name, value in (
+                ("rewards", self.vector.clipped(rewards)),
+                ("terminated", terminated),
+                ("done", done),
+                ("returns", returns),
+                ("lengths", lengths),
+                ("final_obs", self._last_observations(infos)),
+            ):
+                self._put(name, step, value)
+            returns.masked_fill_(done, 0.0)
+            lengths.masked_fill_(done, 0)
+            map_nested(lambda mine, new: mine.copy_(new), self.obs, after)
+
+    def _last_observations(self, infos: dict[str, Any]) -> Tree:
+        """Of every copy, in every step: which of them ended is not looked up, that would leave the device."""
+        found = last_observations(infos)
+        if found is None or not holds_tensors(found):
+            raise no_last_observation(self.vector.env, 0)
+        return found
+
+    def _put(self, name: str, step: int, tree: Tree) -> Tree:
+        if name not in self._memory:
+            steps = self._memory["steps"]
+            self._memory[name] = map_nested(lambda leaf: leaf.new_empty((steps, *leaf.shape)), tree)
+        return map_nested(lambda leaf, value: leaf[step].copy_(value), self._memory[name], tree)
+
+
+class _Bounds:
+    """Actions as the environment wants them, without leaving the device; see `models.actions.for_env`."""
+
+    def __init__(self, space: Any, device: torch.device, *, scale: bool, clip: bool) -> None:
+        self._bounds: tuple[Tensor, Tensor] | None = None
+        self._scale = False
+        if not hasattr(space, "bounded_below"):
+            return
+        bounded = bool(space.bounded_below.all() and space.bounded_above.all())
+        self._scale = scale and bounded
+        if self._scale or (clip and not scale):
+            low, high = (torch.as_tensor(bound, device=device) for bound in (space.low, space.high))
+            self._bounds = low, high
+
+    def __call__(self, actions: Tensor) -> Tensor:
+        if self._bounds is None:
+            return actions
+        low, high = self._bounds
+        actions = actions.view(-1, *low.shape)
+        if self._scale:
+            actions = low + (actions + 1.0) * (high - low) / 2.0
+        return torch.clamp(actions, low, high)
+
+
+def device_of(obs: Tree) -> torch.device:
+    """Where observations lie."""
+    return first_leaf(obs).device

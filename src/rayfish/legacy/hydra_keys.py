@@ -1,0 +1,380 @@
+"""Yesterday's names: RLlib's and SimHarness2's old keys, algorithms and result names, and today's.
+
+One table serves Hydra keys, old YAML files and stop conditions alike. A plain rename is copied before
+interpolations are resolved (`${rollouts.num_workers}` keeps working); what must be computed from a value
+comes after. Each translation of something a user wrote leaves a note; nothing is dropped in silence.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from rayfish.experiment import tree
+from rayfish.experiment.files import SHIPPED
+from rayfish.experiment.overrides import COMMAND_LINE
+from rayfish.legacy.key_tables import MODEL_RENAMED
+from rayfish.legacy.result_names import todays_metric
+
+SECTION_ALIASES = {
+    "env_runners": "rollouts",
+    "multiagent": "multi_agent",
+    "stop": "stop_conditions",
+    "run": "runtime",
+}
+"""Other names of a section -> its name."""
+
+RLLIB_SECTIONS = (
+    "environment",
+    "rollouts",
+    "learners",
+    "resources",
+    "training",
+    "exploration",
+    "evaluation",
+    "framework",
+    "fault_tolerance",
+    "offline_data",
+    "reporting",
+    "callbacks",
+    "multi_agent",
+    "debugging",
+)
+"""The sections in which old RLlib keys are looked for; people put them in any of these."""
+
+OLD_KEYS: dict[str, str] = {
+    "num_workers": "rollouts.num_env_runners",
+    "num_rollout_workers": "rollouts.num_env_runners",
+    "num_envs_per_worker": "rollouts.num_envs_per_env_runner",
+    "num_cpus_per_worker": "rollouts.num_cpus_per_env_runner",
+    "num_gpus_per_worker": "rollouts.num_gpus_per_env_runner",
+    "custom_resources_per_worker": "rollouts.custom_resources_per_env_runner",
+    "create_env_on_driver": "rollouts.create_env_on_local_worker",
+    "validate_workers_after_construction": "rollouts.validate_env_runners_after_construction",
+    "max_requests_in_flight_per_sampler_worker": "rollouts.max_requests_in_flight_per_env_runner",
+    "max_sample_requests_in_flight_per_worker": "rollouts.max_requests_in_flight_per_env_runner",
+    "horizon": "rollouts.horizon",
+    "observation_filter": "rollouts.observation_filter",
+    "rollout_fragment_length": "rollouts.rollout_fragment_length",
+    "batch_mode": "rollouts.batch_mode",
+    "explore": "exploration.explore",
+    "epsilon": "training.epsilon",
+    "sgd_minibatch_size": "training.minibatch_size",
+    "num_sgd_iter": "training.num_epochs",
+    "shuffle_sequences": "training.shuffle_batch_per_epoch",
+    "lambda": "training.lambda_",
+    "learning_starts": "training.num_steps_sampled_before_learning_starts",
+    "target_update_frequency": "training.target_network_update_freq",
+    "vf_share_layers": "training.model.vf_share_layers",
+    "hiddens": "training.model.head_fcnet_hiddens",
+    "buffer_size": "training.replay_buffer_config.capacity",
+    "prioritized_replay_alpha": "training.replay_buffer_config.alpha",
+    "prioritized_replay_beta": "training.replay_buffer_config.beta",
+    "num_cpus_for_driver": "resources.num_cpus_for_main_process",
+    "num_cpus_for_local_worker": "resources.num_cpus_for_main_process",
+    "num_learner_workers": "learners.num_learners",
+    "num_trainer_workers": "learners.num_learners",
+    "num_learners": "learners.num_learners",
+    "num_gpus_per_learner": "learners.num_gpus_per_learner",
+    "num_gpus_per_learner_worker": "learners.num_gpus_per_learner",
+    "num_cpus_per_learner": "learners.num_cpus_per_learner",
+    "num_cpus_per_learner_worker": "learners.num_cpus_per_learner",
+    "local_gpu_idx": "learners.local_gpu_idx",
+    "num_aggregation_workers": "learners.num_aggregator_actors_per_learner",
+    "evaluation_num_workers": "evaluation.evaluation_num_env_runners",
+    "evaluation_num_episodes": "evaluation.evaluation_duration",
+    "custom_eval_function": "evaluation.custom_evaluation_function",
+    "ignore_worker_failures": "fault_tolerance.ignore_env_runner_failures",
+    "recreate_failed_workers": "fault_tolerance.restart_failed_env_runners",
+    "recreate_failed_env_runners": "fault_tolerance.restart_failed_env_runners",
+    "restart_failed_sub_environments": "fault_tolerance.restart_failed_sub_environments",
+    "max_num_worker_restarts": "fault_tolerance.max_num_env_runner_restarts",
+    "delay_between_worker_restarts_s": "fault_tolerance.delay_between_env_runner_restarts_s",
+    "num_consecutive_worker_failures_tolerance": (
+        "fault_tolerance.num_consecutive_env_runner_failures_tolerance"
+    ),
+    "worker_health_probe_timeout_s": "fault_tolerance.env_runner_health_probe_timeout_s",
+    "worker_restore_timeout_s": "fault_tolerance.env_runner_restore_timeout_s",
+    "input": "offline_data.input_",
+    "timesteps_per_iteration": "reporting.min_sample_timesteps_per_iteration",
+    "min_sample_timesteps_per_reporting": "reporting.min_sample_timesteps_per_iteration",
+    "min_train_timesteps_per_reporting": "reporting.min_train_timesteps_per_iteration",
+    "min_iter_time_s": "reporting.min_time_s_per_iteration",
+    "min_time_s_per_reporting": "reporting.min_time_s_per_iteration",
+    "metrics_smoothing_episodes": "reporting.metrics_num_episodes_for_smoothing",
+}
+"""Old bare key -> today's dotted key, where the value stays as it is."""
+
+_RENAMED: dict[str, str] = {
+    **{f"training.model.{old}": f"training.model.{new}" for old, new in MODEL_RENAMED.items()},
+    "training.replay_buffer_config.prioritized_replay_alpha": "training.replay_buffer_config.alpha",
+    "training.replay_buffer_config.prioritized_replay_beta": "training.replay_buffer_config.beta",
+    "training.optimization.actor_learning_rate": "training.actor_lr",
+    "training.optimization.critic_learning_rate": "training.critic_lr",
+    "training.optimization.entropy_learning_rate": "training.alpha_lr",
+    "training.optimization_config.actor_learning_rate": "training.actor_lr",
+    "training.optimization_config.critic_learning_rate": "training.critic_lr",
+    "training.optimization_config.entropy_learning_rate": "training.alpha_lr",
+    "checkpoint.checkpoint_freq": "checkpoint.checkpoint_frequency",
+    "checkpoint.keep_checkpoints_num": "checkpoint.num_to_keep",
+    "runtime.storage_path": "runtime.local_dir",
+    "algo.run": "algo.name",
+}
+
+GONE_KEYS: dict[str, str] = {
+    "soft_horizon": "episodes end at the horizon; remove it",
+    "no_done_at_end": "Gymnasium tells truncated from terminated; remove it",
+    "record_env": "record a trained policy with `rayfish rollout`; remove it",
+    "monitor": "record a trained policy with `rayfish rollout`; remove it",
+    "sample_async": "use rollouts.num_env_runners for parallel sampling; remove it",
+    "synchronize_filters": "rollouts.observation_filter is always synchronised; remove it",
+    "synchronize_filter": "rollouts.observation_filter is always synchronised; remove it",
+    "replay_ratio": "use training.training_intensity; remove it",
+    "prioritized_replay_eps": "today's buffer has no such setting; remove it",
+    "worker_side_prioritization": "the buffer prioritises on the learner; remove it",
+    "minibatch_buffer_size": "gone with the old IMPALA learner; remove it",
+    "enable_connectors": "connectors are always on; remove it",
+    "always_attach_evaluation_results": "only fresh evaluations are reported; remove it",
+    "enable_async_evaluation": "use evaluation.evaluation_parallel_to_training; remove it",
+    "collect_metrics_timeout": "metrics come with the samples; remove it",
+    "simple_optimizer": "gone with the old stack; remove it",
+    "worker_cls": "use rollouts.env_runner_cls; remove it",
+    "auto_wrap_old_gym_envs": "use a Gymnasium environment; `rayfish env check` says what to change",
+}
+"""Old keys that have no counterpart today -> what to do instead."""
+
+
+IGNORED: dict[str, str] = {
+    "aim": "this version has no Aim tracker; metrics are in metrics.jsonl, progress.csv and events/",
+    "runtime.log_to_file": "a run always keeps its log, in log.txt",
+    "debugging.logger_config": "metrics are in metrics.jsonl, progress.csv and TensorBoard's events/",
+    "framework.eager_tracing": "it was TensorFlow's; RLlib's new stack runs on torch",
+    "evaluation.enable_async_evaluation": (
+        "fault_tolerance restarts evaluation runners that fail, "
+        "evaluation.evaluation_parallel_to_training evaluates while training goes on"
+    ),
+}
+"""Keys of SimHarness2's files that have no effect here -> why; a note names each."""
+
+
+@dataclass(frozen=True)
+class _Adapted:
+    """What an old key and its value become: new keys with values, and a word about it."""
+
+    values: dict[str, Any]
+    remark: str = ""
+
+
+def _schedule(value: Any) -> Any:
+    """RLlib's old schedules may begin later than step 0; today's may not."""
+    if isinstance(value, list) and value and isinstance(value[0], list) and value[0][0] != 0:
+        return [[0, value[0][1]], *value]
+    return value
+
+
+def _batch(value: Any, config: Mapping[str, Any]) -> _Adapted:
+    learners = tree.get(config, "learners.num_learners") or 1
+    share = value // learners if isinstance(value, int) and isinstance(learners, int) else value
+    remark = f"{value} shared by {learners} learners" if learners > 1 else ""
+    return _Adapted({"training.train_batch_size_per_learner": share}, remark)
+
+
+def _prioritized(value: Any, _: Mapping[str, Any]) -> _Adapted:
+    kind = "PrioritizedEpisodeReplayBuffer" if value else "EpisodeReplayBuffer"
+    return _Adapted({"training.replay_buffer_config.type": kind})
+
+
+def _buffer_type(value: Any, _: Mapping[str, Any]) -> _Adapted:
+    kind = "PrioritizedEpisodeReplayBuffer" if "Prioritized" in str(value) else "EpisodeReplayBuffer"
+    return _Adapted({"training.replay_buffer_config.type": kind}, "today's buffers keep whole episodes")
+
+
+def _remote_envs(value: Any, _: Mapping[str, Any]) -> _Adapted:
+    return _Adapted({"rollouts.gym_env_vectorize_mode": "async"} if value else {})
+
+
+def _score(value: Any, _: Mapping[str, Any]) -> _Adapted:
+    name, order = str(value), {}
+    if name.startswith("min-"):
+        name, order = name.removeprefix("min-"), {"checkpoint.checkpoint_score_order": "min"}
+    return _Adapted({"checkpoint.checkpoint_score_attribute": todays_metric(name) or name, **order})
+
+
+def _model_of(value: Any, _: Mapping[str, Any]) -> _Adapted:
+    values = {f"training.model.{key}": inner for key, inner in (value or {}).items()}
+    return _Adapted(values, "one model section serves actor and critic")
+
+
+Adaptor = Callable[[Any, Mapping[str, Any]], _Adapted]
+
+_ADAPTORS: dict[str, Adaptor] = {
+    "training.train_batch_size": _batch,
+    "training.lr_schedule": lambda v, _: _Adapted({"training.lr": _schedule(v)} if v is not None else {}),
+    "training.entropy_coeff_schedule": lambda v, _: _Adapted(
+        {"training.entropy_coeff": _schedule(v)} if v is not None else {}
+    ),
+    "training.prioritized_replay": _prioritized,
+    "training.Q_model": _model_of,
+    "training.q_model_config": _model_of,
+    "training.policy_model": _model_of,
+    "training.policy_model_config": _model_of,
+    "rollouts.remote_worker_envs": _remote_envs,
+    "environment.remote_worker_envs": _remote_envs,
+    "checkpoint.checkpoint_score_attr": _score,
+}
+
+
+def is_old(dotted: str) -> bool:
+    """Whether a key is one that is translated: it is understood, but not the name to write today."""
+    home = OLD_KEYS.get(dotted.rpartition(".")[2])
+    return dotted in _ADAPTORS or dotted in _RENAMED or (home is not None and home != dotted)
+
+
+def copy_renamed(config: dict[str, Any], origins: dict[str, str], notes: list[str]) -> set[str]:
+    """Write every plainly renamed key under its new name too; returns the old keys, to be removed later."""
+    for alias, name in SECTION_ALIASES.items():
+        if isinstance(config.get(alias), dict):
+            for key in list(config[alias]):
+                _move(config, origins, notes, f"{alias}.{key}", f"{name}.{key}")
+        elif config.get(alias) is not None and "${" not in str(
+            config[alias]
+        ):  # no section, which the check reports
+            config[name] = config[alias]
+            origins[name] = origins.get(alias, "")
+    old_keys = set()
+    for old, new in _written_renames(config):
+        _move(config, origins, notes, old, new)
+        old_keys.add(old)
+    for key, why in IGNORED.items():
+        if tree.get(config, key, tree.MISSING) is not tree.MISSING:
+            _note(notes, _origin(origins, key), f"{key}: ignored, {why}")
+            old_keys.add(key)
+    return old_keys | {alias for alias in SECTION_ALIASES if alias in config}
+
+
+def remove(config: dict[str, Any], origins: dict[str, str], old_keys: set[str]) -> None:
+    """Take the old names away once interpolations are resolved."""
+    for old in old_keys:
+        tree.drop(config, old)
+        for name in [name for name in origins if name == old or name.startswith(f"{old}.")]:
+            del origins[name]
+    for emptied in ("training.optimization", "training.optimization_config"):
+        if tree.get(config, emptied) == {}:
+            tree.drop(config, emptied)
+
+
+def adapt_values(config: dict[str, Any], origins: dict[str, str], notes: list[str]) -> None:
+    """Translate old keys whose value changes too, and old metric names; values are resolved by now."""
+    for old, adaptor in _ADAPTORS.items():
+        value = tree.get(config, old, tree.MISSING)
+        if value is not tree.MISSING:
+            adapted = adaptor(value, config)
+            origin = _origin(origins, old)
+            remove(config, origins, {old})
+            for new, new_value in adapted.values.items():
+                if _outranks(origin, origins.get(new)):
+                    tree.put(config, new, new_value)
+                    origins[new] = origin
+            targets = ", ".join(f"{key}={val}" for key, val in adapted.values.items()) or "nothing"
+            remark = f" ({adapted.remark})" if adapted.remark else ""
+            _note(notes, origin, f"{old} became {targets}{remark}")
+    kind = tree.get(config, "training.replay_buffer_config.type")
+    if isinstance(kind, str) and "Episode" not in kind and kind.rpartition(".")[2].startswith("MultiAgent"):
+        key = "training.replay_buffer_config.type"
+        tree.put(config, key, _buffer_type(kind, config).values[key])
+        _note(notes, _origin(origins, key), f"{key}: {kind} became {tree.get(config, key)}")
+    score = tree.get(config, "checkpoint.checkpoint_score_attribute")
+    metric = todays_metric(score) if isinstance(score, str) else None
+    if metric is not None:
+        tree.put(config, "checkpoint.checkpoint_score_attribute", metric)
+    _evaluation_config(config, notes, origins)
+
+
+def _evaluation_config(config: dict[str, Any], notes: list[str], origins: dict[str, str]) -> None:
+    """RLlib accepts any key in evaluation_config in silence, so its old names are translated too."""
+    inner = tree.get(config, "evaluation.evaluation_config")
+    for old in list(inner) if isinstance(inner, dict) else ():
+        new = OLD_KEYS.get(old, "").rpartition(".")[2]
+        if new and new != old:
+            key = f"evaluation.evaluation_config.{old}"
+            origin = _origin(origins, key)
+            inner.setdefault(new, inner.pop(old))
+            origins[f"evaluation.evaluation_config.{new}"] = origins.pop(key, origin)
+            _note(notes, origin, f"{key} is today's {new}")
+
+
+def _written_renames(config: Mapping[str, Any]) -> list[tuple[str, str]]:
+    absent = tree.MISSING
+    found = [(old, new) for old, new in _RENAMED.items() if tree.get(config, old, absent) is not absent]
+    for section in RLLIB_SECTIONS:
+        for key in config.get(section) or {} if isinstance(config.get(section), dict) else ():
+            new = OLD_KEYS.get(str(key))
+            if new and new != f"{section}.{key}":
+                found.append((f"{section}.{key}", new))
+    return found
+
+
+def _move(config: dict[str, Any], origins: dict[str, str], notes: list[str], old: str, new: str) -> None:
+    """Copy the value at `old` to `new` unless something that outranks it is already there."""
+    value, origin = tree.get(config, old), _origin(origins, old)
+    current = tree.get(config, new, tree.MISSING)
+    is_condition = new.startswith("stop_conditions.")  # which replaces another, whatever its form
+    if isinstance(value, dict) and isinstance(current, dict) and not is_condition:
+        for key in value:
+            _move(config, origins, notes, f"{old}.{key}", f"{new}.{key}")
+        return
+    if current is not tree.MISSING and not _outranks(origin, _origin(origins, new)):
+        _note(notes, origin, f"{old} is left aside: {new} is written as well, and wins")
+        return
+    tree.put(config, new, value)
+    for stale in [name for name in origins if name.startswith(f"{new}.")]:
+        del origins[stale]
+    origins[new] = origin
+    _note(notes, origin, f"{old} is today's {new}")
+
+
+def _origin(origins: Mapping[str, str], key: str) -> str:
+    """Where a key was written; for a dictionary, the strongest origin among its leaves."""
+    if key in origins:
+        return origins[key]
+    below = [where for name, where in origins.items() if name.startswith(f"{key}.")]
+    return max(below, key=_rank, default="")
+
+
+def settle_stop_conditions(config: dict[str, Any], origins: Mapping[str, str], notes: list[str]) -> None:
+    """Two spellings of one stop condition: the one written nearer to the user holds, the other is dropped."""
+    section = config.get("stop_conditions")
+    if not isinstance(section, dict):
+        return
+    chosen: dict[str, str] = {}
+    for key, value in list(section.items()):
+        if value is None:
+            continue
+        metric = todays_metric(key) or key
+        other = chosen.get(metric)
+        if other is None:
+            chosen[metric] = key
+            continue
+        ranks = {name: _rank(_origin(origins, f"stop_conditions.{name}")) for name in (key, other)}
+        if ranks[key] != ranks[other]:
+            winner, loser = (key, other) if ranks[key] > ranks[other] else (other, key)
+            notes.append(f"stop_conditions.{winner}={section[winner]} replaces {loser}={section[loser]}")
+            section[loser] = None
+            chosen[metric] = winner
+
+
+def _rank(origin: str | None) -> int:
+    if not origin:
+        return 0
+    return 3 if origin.startswith(COMMAND_LINE) else 1 if origin.startswith(SHIPPED) else 2
+
+
+def _outranks(old: str, new: str | None) -> bool:
+    """Whether the value under an old name replaces one under today's name; at a draw today's name wins."""
+    return _rank(old) > _rank(new)
+
+
+def _note(notes: list[str], origin: str, text: str) -> None:
+    if not origin.startswith(SHIPPED):
+        notes.append(f"{text} ({origin})" if origin else text)

@@ -1,0 +1,248 @@
+"""The pictures of a sweep's page, as Vega-Lite written with Altair.
+
+Each is a chart of its own that draws from the page's data by name and listens to `focus`, the numbers of
+the trials to highlight: the page sets it in all of them at once. Colours come from the page's theme, by
+the names of styles. Marks are named, so that they can be counted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import altair as alt
+
+from rayfish.report.sweep_data import NOT_USED, STATE_COLOURS, Axis, cut, ticks
+
+HEIGHT, SLICE_HEIGHT, PARALLEL_HEIGHT = 300, 190, 340
+_FOCUSED = "indexof(focus, datum.trial) >= 0"
+
+
+def _focus() -> Any:
+    return alt.param(name="focus", value=[])
+
+
+def _data(name: str) -> alt.Chart:
+    return alt.Chart(alt.NamedData(name=name))
+
+
+def _scores(score: Axis, *, title: str | None) -> alt.Y:
+    marks = ticks(score.low, score.high)  # Vega would round 2.5 to 3 where the values are given
+    axis = alt.Axis(title=title, values=[at for at, _ in marks], labelExpr=_written(marks))
+    return alt.Y("score:Q", scale=_clipped(score.low, score.high), axis=axis)
+
+
+def _clipped(low: float, high: float) -> alt.Scale:
+    """What lies outside is drawn at the edge."""
+    return alt.Scale(domain=[low, high], nice=False, zero=False, clamp=True)
+
+
+def _shade() -> alt.Color:
+    """From the worst to the best by rank: one diverged trial must not take all of the colours."""
+    return alt.Color("shade:Q", scale=alt.Scale(domain=[0, 1]), legend=None)
+
+
+def _spec(chart: Any, height: int | None) -> dict[str, Any]:
+    sized = chart.properties(width="container", **({} if height is None else {"height": height}))
+    spec: dict[str, Any] = sized.to_dict()
+    spec.pop("config", None)  # the page has a theme
+    return spec
+
+
+def history(score: Axis, states: Sequence[str], count: int) -> dict[str, Any]:
+    """The score of every trial in the order in which they ended, and the best so far."""
+    whole = [at for at, _ in ticks(1, max(2, count)) if at == int(at)]
+    shown = alt.Axis(title="trials in the order they ended", values=whole, format="d", grid=False)
+    x = alt.X("order:Q", axis=shown, scale=alt.Scale(domain=[0.5, count + 0.5], nice=False, zero=False))
+    colours = alt.Scale(domain=list(states), range=[STATE_COLOURS[state] for state in states])
+    legend = alt.Legend(title=None, orient="top", symbolType="circle", symbolSize=80)
+    trials = _data("trials").transform_filter("isValid(datum.order)")
+    line = (
+        _data("best")
+        .mark_line(interpolate="step-after", style="best")
+        .encode(x=x, y=alt.Y("best:Q", scale=_clipped(score.low, score.high)))
+        .properties(name="best")
+    )
+    points = (
+        trials.mark_circle(size=64, opacity=0.85)
+        .encode(
+            x=x, y=_scores(score, title=score.name), color=alt.Color("state:N", scale=colours, legend=legend)
+        )
+        .properties(name="history")
+    )
+    chosen = (
+        trials.transform_filter(_FOCUSED)
+        .mark_point(size=190, style="chosen")
+        .encode(x=x, y=_scores(score, title=score.name))
+    )
+    return _spec(alt.layer(line, points, chosen).add_params(_focus()), HEIGHT)
+
+
+def axis_room(axes: Sequence[Axis]) -> int:
+    """So many pixels per axis that neither headings nor labels run into each other."""
+    heads = max(8 * len(cut(axis.name)) + 18 for axis in axes)
+    labels = max(7 * len(name) + 30 for axis in axes for _, name in axis.ticks())
+    return max(110, heads, labels)
+
+
+def _faint(count: int) -> float:
+    """How strong one line is among so many."""
+    return 0.8 if count <= 100 else 0.5
+
+
+def parallel(axes: Sequence[Axis], score: Axis, count: int) -> dict[str, Any]:
+    """One line per trial through all of its parameters to its score."""
+    every = [*axes, score]
+    lowest = NOT_USED - 0.06 if any(axis.optional for axis in axes) else -0.04
+    x = alt.X("axis:Q", scale=alt.Scale(domain=[-0.45, len(every) - 0.7], nice=False, zero=False), axis=None)
+    y = alt.Y("y:Q", scale=alt.Scale(domain=[lowest, 1.16], nice=False, zero=False), axis=None)
+    heads = [
+        {"axis": i, "y": 1.1, "name": cut(axis.name), "key": axis.key or axis.name}
+        for i, axis in enumerate(every)
+    ]
+    marks = [{"axis": i, "y": y, "name": name} for i, axis in enumerate(every) for y, name in axis.ticks()]
+    marks += [{"axis": i, "y": NOT_USED, "name": "not used"} for i, axis in enumerate(every) if axis.optional]
+    rules = [{"axis": i, "y": NOT_USED if axis.optional else 0, "y2": 1} for i, axis in enumerate(every)]
+    place: dict[str, Any] = {"x": x, "y": y}
+    lines = _data("lines")
+    layers = [
+        alt.Chart(alt.Data(values=rules)).mark_rule(style="axis-rule").encode(x=x, y=y, y2="y2:Q"),
+        lines.mark_line(style="thread", strokeOpacity=_faint(count))
+        .encode(**place, detail="trial:N", color=_shade())
+        .properties(name="parallel"),
+        lines.transform_filter(_FOCUSED).mark_line(style="chosen-line").encode(**place, detail="trial:N"),
+        alt.Chart(alt.Data(values=marks))
+        .mark_tick(style="axis-tick", size=7, thickness=1, orient="horizontal")
+        .encode(**place),
+        alt.Chart(alt.Data(values=marks))
+        .mark_text(style="axis-label")
+        .encode(**place, text="name:N")
+        .properties(name="axislabels"),
+        alt.Chart(alt.Data(values=heads))
+        .mark_text(style="axis-head")
+        .encode(**place, text="name:N", tooltip="key:N"),
+        lines.mark_line(style="hit").encode(**place, detail="trial:N"),
+    ]
+    return _spec(alt.layer(*layers).add_params(_focus()), PARALLEL_HEIGHT)
+
+
+def slice_of(index: int, axis: Axis, score: Axis) -> dict[str, Any]:
+    """The score over one parameter."""
+    field = f"p{index}"
+    trials = _data("trials").transform_filter(f"isValid(datum.{field})")
+    encoded: dict[str, Any] = {"y": _scores(score, title=None)}
+    if axis.labels:
+        shown = alt.Axis(
+            title=axis.name,
+            labelAngle=0 if _short(axis.labels) else -30,
+            labelLimit=110,
+            grid=False,
+            labelOverlap=len(axis.labels) > 12,
+        )
+        encoded["x"] = alt.X(f"{field}:N", scale=alt.Scale(domain=list(axis.labels)), axis=shown)
+        encoded["xOffset"] = alt.XOffset("jitter:Q", scale=alt.Scale(domain=[-0.6, 1.6]))
+    else:
+        scale: dict[str, Any] = {"type": "log"} if axis.log else {"type": "linear", "zero": False}
+        if axis.high > axis.low:
+            scale["domain"] = [axis.low, axis.high]
+        written = ticks(axis.low, axis.high, log=axis.log, most=4)
+        shown = alt.Axis(
+            title=axis.name, values=[at for at, _ in written], labelExpr=_written(written), labelFlush=False
+        )
+        encoded["x"] = alt.X(f"{field}:Q", scale=alt.Scale(**scale, nice=False, padding=6), axis=shown)
+    age = alt.Color("age:Q", scale=alt.Scale(domain=[0, 1]), legend=None)
+    points = (
+        trials.mark_circle(size=46, opacity=0.85)
+        .encode(**encoded, color=age)
+        .properties(name=f"slice{index}")
+    )
+    chosen = trials.transform_filter(_FOCUSED).mark_point(size=150, style="chosen").encode(**encoded)
+    return _spec(alt.layer(points, chosen).add_params(_focus()), SLICE_HEIGHT)
+
+
+def _short(labels: Sequence[str]) -> bool:
+    return len(labels) * max(map(len, labels)) <= 34
+
+
+def _written(marks: Sequence[tuple[float, str]]) -> str:
+    """An expression that writes a tick as Python did; numbers only, so there is nothing to escape."""
+    tests = [f"abs(datum.value - {at!r}) <= {abs(at) * 1e-9!r} ? '{name}'" for at, name in marks]
+    return " : ".join([*tests, "datum.label"])
+
+
+def learning(
+    time: str, metric: str, ends: Sequence[tuple[float, float]], count: int, *, moved: bool
+) -> dict[str, Any]:
+    """The curve of every trial.
+
+    :param ends: the least and the largest step, the least and the largest value that are drawn
+    """
+    steps, values = ends
+    shown = alt.Axis(title=time, grid=False, tickCount=10, tickMinStep=1)
+    x = alt.X("step:Q", axis=shown, scale=alt.Scale(domain=list(steps), nice=False, zero=False))
+    y = alt.Y("value:Q", axis=alt.Axis(title=metric, tickCount=7), scale=_clipped(*values))
+    curves = _data("curves")
+    layers = [
+        curves.mark_line(style="thread", strokeOpacity=_faint(count))
+        .encode(x=x, y=y, detail="trial:N", color=_shade())
+        .properties(name="curves"),
+        curves.transform_filter(_FOCUSED).mark_line(style="chosen-line").encode(x=x, y=y, detail="trial:N"),
+        curves.mark_line(style="hit").encode(x=x, y=y, detail="trial:N"),
+    ]
+    if moved:
+        tip = [alt.Tooltip("trial:N", title="trial"), alt.Tooltip("source:N", title="goes on from trial")]
+        layers.append(
+            _data("moves")
+            .mark_point(style="move", shape="diamond")
+            .encode(x=x, y=y, tooltip=tip)
+            .properties(name="moves")
+        )
+    return _spec(alt.layer(*layers).add_params(_focus()), HEIGHT)
+
+
+def importance(shares: Mapping[str, float], names: Mapping[str, str]) -> dict[str, Any]:
+    """A bar for each parameter's share."""
+    rows = [{"name": names[key], "key": key, "share": share} for key, share in shares.items()][:12]
+    base = alt.Chart(alt.Data(values=rows)).encode(
+        y=alt.Y("name:N", sort=None, axis=alt.Axis(title=None, labelLimit=150, domain=False, ticks=False)),
+        x=alt.X(
+            "share:Q",
+            axis=None,
+            scale=alt.Scale(domain=[0, min(1.0, 1.22 * max(shares.values()))]),
+        ),
+        tooltip=[alt.Tooltip("key:N", title="parameter"), alt.Tooltip("share:Q", format=".1%")],
+    )
+    bars = base.mark_bar(style="share", cornerRadiusEnd=3, height={"band": 0.62}).properties(
+        name="importance"
+    )
+    figures = base.mark_text(style="share-figure", align="left", dx=6).encode(
+        text=alt.Text("share:Q", format=".0%")
+    )
+    return _spec(alt.layer(bars, figures), max(60, min(44, max(27, 290 // len(rows))) * len(rows)))
+
+
+def repeats(count: int, score: Axis) -> dict[str, Any]:
+    """The best points: each repetition, the mean and its interval."""
+    y = alt.Y("point:N", sort=alt.EncodingSortField("rank"), axis=alt.Axis(title="point", grid=False))
+    x: dict[str, Any] = {
+        "axis": alt.Axis(title=score.name, tickCount=8),
+        "scale": _clipped(score.low, score.high),
+    }
+    points = _data("points")
+    layers = [
+        points.mark_rule(style="interval")
+        .encode(y=y, x=alt.X("low:Q", **x), x2="high:Q")
+        .properties(name="intervals"),
+        _data("repeats")
+        .mark_tick(style="repeat", size=11)
+        .encode(y=y, x=alt.X("score:Q", **x))
+        .properties(name="repeats"),
+        points.mark_circle(style="mean", size=80)
+        .encode(y=y, x=alt.X("mean:Q", **x))
+        .properties(name="means"),
+        _data("repeats")
+        .transform_filter(_FOCUSED)
+        .mark_tick(style="chosen-line", size=17, thickness=3)
+        .encode(y=y, x=alt.X("score:Q", **x)),
+    ]
+    return _spec(alt.layer(*layers).add_params(_focus()), max(80, 21 * count))

@@ -1,0 +1,312 @@
+"""Fires by the physics `behave`: tables of rates made from landscapes, and the state of every fire."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from rayfish.errors import RayfishError
+from rayfish.worlds.wildfire.fire import embers, lines, spread, tables
+from rayfish.worlds.wildfire.fire.codes import BURNED, BURNING, FIRELINE, MPH, NAMES, UNBURNED
+from rayfish.worlds.wildfire.fire.layers import Landscape
+from rayfish.worlds.wildfire.fire.settings import Settings
+from rayfish.worlds.wildfire.fire.tables import Heads, Table
+
+_FAR = 1 << 40  # updates until a wind changes that does not
+
+
+class Behave:
+    """N fires on maps of one shape.
+
+    :param settings: of the simulator
+    :param number: N
+    """
+
+    def __init__(self, settings: Settings, number: int) -> None:
+        self.settings = settings
+        self.shape = settings.area.screen_size
+        self.cell_ft = settings.area.pixel_scale
+        self.minutes = settings.simulation.update_rate
+        self.fires = spread.new_fires(number, self.shape[0] * self.shape[1])
+        self.stride = 1 if settings.fire.diagonal_spread else 2
+        self._of = np.zeros(number, np.int64)  # which landscape a fire burns on
+        self._segment = np.zeros(number, np.int64)  # which part of the wind's series it is in
+        self._tables: list[list[Table]] = []
+        self._starts: np.ndarray = np.zeros(1)
+        self._costs = np.zeros((0, 0, 8), np.int32)
+        self._substeps = np.ones(0, np.int64)
+        self._last = _last_update(settings.simulation.runtime, self.minutes)
+        self._limits = np.zeros(number, np.int64)
+        self._short = False  # whether a clock is full before the runtime is over
+        self._wind = np.zeros((0, 0, 2), np.float32)
+        self._seeds = np.zeros(number, np.uint64)
+        self._embers = _embers(settings)
+        held = settings.mitigation.holding_ft
+        self._held_ft = np.array([held.get(name, 0.0) for name in NAMES])
+
+    def set_landscapes(self, landscapes: list[Landscape], of: np.ndarray) -> None:
+        """Makes the tables of all landscapes; `of` says which one each fire burns on."""
+        before = self._parts_of_update()
+        self._of = np.asarray(of, np.int64)
+        self._starts = _starts(landscapes)
+        self._segment = np.minimum(self._segment, len(self._starts) - 1)  # a series may have been taken away
+        self._tables = [self._tabulate(landscape) for landscape in landscapes]
+        flat = [table for parts in self._tables for table in parts]
+        self._costs = np.stack([table.costs for table in flat])
+        self._substeps = np.array([table.substeps for table in flat], np.int64)
+        self._tables = [[replace(table, costs=_NONE) for table in parts] for parts in self._tables]
+        if self._embers is not None:
+            winds = [self._mph(landscape, part) for landscape, part in self._parts(landscapes)]
+            self._wind = np.stack(winds)
+        self._keep_time(before)
+
+    def set_landscape(self, place: int, landscape: Landscape) -> None:
+        """Another landscape in the place of one."""
+        parts, before = len(self._starts), self._parts_of_update()
+        made = self._tabulate(landscape)
+        self._tables[place] = [replace(table, costs=_NONE) for table in made]
+        for part, table in enumerate(made):
+            self._costs[place * parts + part] = table.costs
+            self._substeps[place * parts + part] = table.substeps
+            if self._embers is not None:
+                self._wind[place * parts + part] = self._mph(landscape, part)
+        self._keep_time(before)
+
+    def look_again(self, fire: int) -> None:
+        """What burns makes its offers anew: the ground or the wind has changed."""
+        self._change_wind(fire, int(self._segment[fire]))
+
+    def begin(self, fire: int, cells: np.ndarray, seed: int) -> None:
+        """A map without fire, then the first burning cells."""
+        self._segment[fire] = 0
+        self._seeds[fire] = seed
+        costs = self._costs[self._table_of()[fire]]
+        spread.start(self.fires, fire, cells, costs, self.shape[1], self.stride)
+
+    def run(self, chosen: np.ndarray, updates: int) -> None:
+        """So many updates of the chosen fires; a change of the wind falls between two of them."""
+        limit, left = self.limits(), updates
+        while left > 0:
+            going = chosen[self.active[chosen]]
+            if not len(going):
+                break
+            part = min(left, self._until_change(going))
+            self._run(going, part, limit)
+            left -= part
+        if self._short:
+            self._require_clock(chosen)
+
+    def ignition_updates(self, fires: np.ndarray) -> np.ndarray:
+        """[K, C] the update in which each cell of the given fires ignited; the largest int32 elsewhere."""
+        ticks = spread.TICKS * self._substeps[self._table_of()[fires]][:, None]
+        updates = -(-self.fires.arrival[fires].astype(np.int64) // ticks)
+        burned = (self.fires.fire_map[fires] == BURNING) | (self.fires.fire_map[fires] == BURNED)
+        return np.where(burned, updates, np.iinfo(np.int32).max).astype(np.int32)
+
+    def place(self, fires: np.ndarray, cells: np.ndarray, codes: np.ndarray) -> np.ndarray:
+        """Lines on unburned cells (and over other lines); gives where one was placed."""
+        before = self.fires.fire_map[fires, cells]
+        fits = (before == UNBURNED) | (before >= FIRELINE)
+        held = self._holds(fires[fits], cells[fits], codes[fits])
+        lines.place(
+            self.fires, fires[fits], cells[fits], codes[fits].astype(np.uint8), held,
+            self._costs, self._table_of(), self.shape[1], self.stride,
+        )  # fmt: skip
+        return fits
+
+    def heads(self, fire: int, landscape: Landscape) -> Heads:
+        """The head fires of a landscape in the wind that a fire has now."""
+        return self._heads(landscape, int(self._segment[fire]))
+
+    @property
+    def changes(self) -> bool:
+        """Whether the wind changes with time."""
+        return len(self._starts) > 1
+
+    def tables(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Costs [T, C, 8], the table of each fire [N], and the steps per update [T]."""
+        return self._costs, self._table_of(), self._substeps
+
+    def table_bytes(self) -> int:
+        """Memory of all tables."""
+        return (
+            self._wind.nbytes
+            + self._costs.nbytes
+            + sum(table.heat.nbytes for parts in self._tables for table in parts)
+        )
+
+    @property
+    def updates(self) -> np.ndarray:
+        """Updates that each fire has made."""
+        return self.fires.clock[:, spread.NOW] // self._substeps[self._table_of()]
+
+    @property
+    def active(self) -> np.ndarray:
+        """Whether something burns and the time is not over."""
+        return self._burning & (self.updates < self._limits)
+
+    @property
+    def burn_amounts(self) -> np.ndarray:
+        """Feet that fire has come into each cell; all of its side where it has burned."""
+        shares = np.empty(self.fires.fire_map.shape)
+        for fire, table in enumerate(self._table_of()):
+            costs = self._costs[table]
+            spread.crossed_share(self.fires, fire, costs, self.shape[1], self.stride, shares[fire])
+        return shares * self.cell_ft
+
+    def counts(self) -> np.ndarray:
+        """Cells of each code, [N, 6]."""
+        return self.fires.counts.copy()
+
+    def state(self) -> dict[str, Any]:
+        """All that changes while fires burn."""
+        kept = {name: getattr(self.fires, name).copy() for name in _KEPT}
+        return kept | {"segment": self._segment.copy(), "seeds": self._seeds.copy()}
+
+    def set_state(self, state: dict[str, Any]) -> None:
+        """Goes on from `state`."""
+        for name in _KEPT:
+            getattr(self.fires, name)[...] = state[name]
+        self._segment[...], self._seeds[...] = state["segment"], state["seeds"]
+
+    def _run(self, chosen: np.ndarray, updates: int, limit: np.ndarray) -> None:
+        arguments = (self._costs, self._table_of(), self._substeps, self.shape[1], self.stride)
+        duration = self.settings.fire.max_fire_duration
+        if self._embers is None:
+            spread.run(self.fires, chosen, updates, limit, *arguments, duration)
+        else:
+            thrown = (self._wind, self._seeds, self._embers)
+            embers.run(self.fires, chosen, updates, limit, *arguments, duration, *thrown)
+
+    def _until_change(self, chosen: np.ndarray) -> int:
+        """Updates until the wind of one of the chosen fires changes; those at a change get their new wind."""
+        if len(self._starts) == 1:
+            return _FAR
+        now = self.updates[chosen] * self.minutes
+        segment = np.searchsorted(self._starts, now + 1e-9, side="right") - 1
+        for fire, new in zip(chosen, segment, strict=True):
+            if new != self._segment[fire]:
+                self._segment[fire] = new
+                self._change_wind(int(fire), int(new))
+        ends = np.append(self._starts[1:], np.inf)[segment]
+        ahead = np.ceil((ends - now) / self.minutes - 1e-9)
+        return int(min(ahead.min(initial=_FAR), _FAR))
+
+    def _parts_of_update(self) -> np.ndarray:
+        """The steps that make up an update of each fire; 1 before there are tables."""
+        return self._substeps[self._table_of()] if len(self._substeps) else np.ones(len(self._of), np.int64)
+
+    def _keep_time(self, before: np.ndarray) -> None:
+        """On new ground an update may have more or fewer steps than before: times are counted in the new."""
+        after = self._parts_of_update()
+        self._limits = np.minimum(self._last, spread.STEPS // after)
+        self._short = bool((self._limits < self._last).any())
+        for fire in np.flatnonzero(before != after):
+            clock, arrival = self.fires.clock[fire], self.fires.arrival[fire]
+            updates = min(int(clock[spread.NOW] // before[fire]), int(spread.STEPS // after[fire]))
+            clock[spread.NOW] = updates * after[fire]
+            scaled = arrival.astype(np.int64) * after[fire] // before[fire]
+            arrival[:] = np.where(arrival == spread.NEVER, spread.NEVER, np.minimum(scaled, spread.NEVER - 1))
+
+    def _table_of(self) -> np.ndarray:
+        return self._of * len(self._starts) + self._segment
+
+    def limits(self) -> np.ndarray:
+        """The last update of each fire: SimFire's rule, elapsed time may not exceed the runtime."""
+        return self._limits
+
+    @property
+    def _burning(self) -> np.ndarray:
+        """Whether something burns, or fire is on its way."""
+        return np.asarray(self.fires.clock[:, spread.FRINGE] + self.fires.clock[:, spread.COOLING] > 0)
+
+    def _require_clock(self, chosen: np.ndarray) -> None:
+        """That no fire burns on when its clock is full before its runtime is over.
+
+        :raises RayfishError: one does
+        """
+        full = (self._limits < self._last) & self._burning & (self.updates >= self._limits)
+        late = chosen[full[chosen]]
+        if not len(late):
+            return
+        updates, parts = int(self._limits[late[0]]), int(self._parts_of_update()[late[0]])
+        most = math.floor((updates - 1) * self.minutes)
+        raise RayfishError(
+            f"fire {late[0]} still burns after {updates:,} updates of {self.minutes:g} min, all that its "
+            f"clock counts with {parts} steps per update for cells of {self.cell_ft:g} ft",
+            f"set simulation.runtime to {most}m or less, or use larger cells",
+        )
+
+    def _change_wind(self, fire: int, new: int) -> None:
+        first = int(self._of[fire]) * len(self._starts)
+        parts = self._substeps[first]
+        begun = np.ceil(self._starts[: new + 1] / self.minutes - 1e-9).astype(np.int64) * parts
+        since = self._costs[first : first + new + 1]
+        spread.look_again(self.fires, fire, since[new], since, begun, self.shape[1], self.stride)
+
+    def _holds(self, fires: np.ndarray, cells: np.ndarray, codes: np.ndarray) -> np.ndarray:
+        """The rate of spread that each line takes away."""
+        held = np.full(len(cells), spread.HOLDS_ALL, np.int32)
+        if self.settings.mitigation.ros_attenuation:
+            for fire in np.unique(fires):
+                here, table = fires == fire, self._tables[self._of[fire]][self._segment[fire]]
+                feet = self._held_ft[codes[here]]
+                held[here] = table.holds(cells[here], feet, self.cell_ft, self.minutes)
+        return held
+
+    def _tabulate(self, landscape: Landscape) -> list[Table]:
+        made = [
+            tables.tabulate(self._heads(landscape, part), self.cell_ft, self.minutes)
+            for part in range(len(self._starts))
+        ]
+        most = max(table.substeps for table in made)  # one clock for all winds of a landscape
+        return [table if table.substeps == most else table.finer(most) for table in made]
+
+    def _heads(self, landscape: Landscape, part: int) -> Heads:
+        mph = np.moveaxis(self._mph(landscape, part).reshape(*self.shape, 2), -1, 0)
+        return tables.heads(landscape, self.cell_ft, mph, wind_limit=self.settings.wind.limit)
+
+    def _mph(self, landscape: Landscape, part: int) -> np.ndarray:
+        """Midflame wind [C, 2] in one part of the series."""
+        speed, degrees = landscape.wind_speed, landscape.wind_direction
+        if landscape.wind_series is not None:
+            _, mph, towards = (column[part] for column in landscape.wind_series)
+            speed, degrees = np.full(self.shape, mph * MPH), np.full(self.shape, towards)
+        parts = tables.wind_parts(speed, degrees, self.settings.wind.adjustment_factor)
+        return np.moveaxis(parts, 0, -1).reshape(-1, 2)
+
+    def _parts(self, landscapes: list[Landscape]) -> list[tuple[Landscape, int]]:
+        return [(landscape, part) for landscape in landscapes for part in range(len(self._starts))]
+
+
+_NONE = np.zeros((0, 8), np.int32)  # the costs of all tables lie in one array; a table's own are let go
+_KEPT = spread.Fires._fields
+
+
+def _embers(settings: Settings) -> embers.Carried | None:
+    """How embers fly, where there are any."""
+    spotting, cell_ft = settings.fire.spotting, settings.area.pixel_scale
+    if spotting is None or spotting.probability == 0:
+        return None
+    angle = float(np.radians(spotting.spread_degrees))
+    return embers.Carried(spotting.probability, spotting.distance_ft / cell_ft, angle)
+
+
+def _starts(landscapes: list[Landscape]) -> np.ndarray:
+    """Minutes at which the parts of the wind's series begin; the first part begins with the fire."""
+    for landscape in landscapes:
+        if landscape.wind_series is not None:
+            starts = np.array(landscape.wind_series[0], np.float64)
+            starts[0] = 0.0
+            return starts
+    return np.zeros(1)
+
+
+def _last_update(runtime: float, minutes: float) -> int:
+    """The last update that begins within the runtime; a rate like 0.1 counts as what it is written for."""
+    updates = runtime / minutes
+    whole = round(updates)
+    return (whole if math.isclose(updates, whole, rel_tol=1e-12) else math.floor(updates)) + 1
