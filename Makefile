@@ -31,10 +31,11 @@ test-slow: $(VENV)/.ready-dev  ## learning, kill-and-resume, fresh clone
 	@$(BIN)/python -m pytest -m "slow and not alone" $(BESIDE) --no-loadscope-reorder $(ARGS)
 	@$(BIN)/python -m pytest -m "slow and alone" $(ARGS)
 
-lint: $(VENV)/.ready-dev  ## ruff and mypy
+lint: $(VENV)/.ready-dev  ## ruff, mypy and the import contract
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy
+	@$(BIN)/lint-imports --no-logo --no-cache
 
 reference: $(VENV)/.ready-dev  ## rebuild the key table and the reference page from the installed Ray
 	@$(BIN)/python -m rayfish.algorithm.signatures

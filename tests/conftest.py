@@ -31,6 +31,34 @@ def workdir(tmp_path, monkeypatch):
     return tmp_path
 
 
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    """An empty folder for a user's files, elsewhere than the current one; what they register is undone."""
+    import gymnasium as gym
+
+    from tests.envs.user_code import UserFolder
+
+    monkeypatch.setattr(sys, "path", sys.path[:])
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "code").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    ids = set(gym.registry)
+    yield UserFolder(tmp_path / "code")
+    for env_id in set(gym.registry) - ids:
+        del gym.registry[env_id]
+
+
+@pytest.fixture
+def tune(ray_session, workdir):
+    """`rayfish.tune` with plain output, in a fresh folder."""
+    import rayfish
+
+    def call(*arguments, **settings):
+        return rayfish.tune(*arguments, **{"plain": True, **settings})
+
+    return call
+
+
 @pytest.fixture(autouse=True)
 def forget_modules(request):
     """Modules that a test wrote into its folder are not found by the next test that uses the same name."""

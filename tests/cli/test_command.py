@@ -38,10 +38,11 @@ def test_help_and_import_bring_in_neither_ray_nor_torch(tmp_path):
         assert verb in done.stdout
 
 
-def test_config_check_imports_neither_rllib_nor_torch(tmp_path):
+@pytest.mark.parametrize("experiment", ["cartpole", "wildfire_marl"])
+def test_config_check_imports_neither_rllib_nor_torch(experiment, tmp_path):
     code = (
         "import sys, rayfish.cli.main as m\n"
-        "try: m.main(['config', 'check', 'cartpole'])\n"
+        f"try: m.main(['config', 'check', '{experiment}'])\n"
         "except SystemExit as e: assert not e.code, e.code\n"
         "print(sorted({'ray.rllib', 'torch'} & set(sys.modules)), file=sys.stderr)"
     )

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from rayfish.envs.build import EnvSpec, describe, make
-from tests.envs.conftest import GOOD, OLD_RLLIB, PARALLEL
+from tests.envs.user_code import GOOD, OLD_RLLIB, PARALLEL
 
 NAMES: list[str] = []
 

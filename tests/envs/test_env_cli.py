@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 
 from rayfish.cli.env import app
 from rayfish.errors import RayfishError
-from tests.envs.conftest import GOOD
+from tests.envs.user_code import GOOD
 
 runner = CliRunner(env={"COLUMNS": "100"})
 

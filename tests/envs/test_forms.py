@@ -15,7 +15,7 @@ from rayfish.envs import build, catalog
 from rayfish.envs.build import EnvSpec, describe, make
 from rayfish.errors import EnvironmentFault, RayfishError
 from rayfish.experiment.experiment import Experiment
-from tests.envs.conftest import GOOD, OLD_RLLIB, PARALLEL
+from tests.envs.user_code import GOOD, OLD_RLLIB, PARALLEL
 
 
 def failing(name, config=None, *, paths=(), **more):

@@ -7,7 +7,8 @@ import sys
 
 from rayfish.envs.build import env_config_of, from_experiment, problems
 from rayfish.experiment.experiment import Experiment
-from tests.envs.conftest import GOOD
+from rayfish.run import preflight
+from tests.envs.user_code import GOOD, PARALLEL
 
 
 def experiment(folder, environment, evaluation=None, rollouts=None):
@@ -86,3 +87,12 @@ def test_looking_at_an_environment_imports_neither_ray_nor_torch():
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+def test_the_check_maps_agents_to_policies_as_training_does(folder):
+    """`first` has a policy of its own although `*` comes before it; the others' spaces are alike."""
+    folder.write("relay.py", PARALLEL)
+    config = Experiment.compose(None, ["environment.env=relay:Relay", "algo.name=PPO"]).config
+    config["multi_agent"]["mapping"] = {"*": "a", "first": "b"}
+    found, _ = preflight.inspect(Experiment(config, paths=folder.paths))
+    assert found == []

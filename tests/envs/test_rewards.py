@@ -11,7 +11,7 @@ from rayfish.algorithm.adapters import env_creator
 from rayfish.envs.build import EnvSpec, from_experiment, problems
 from rayfish.envs.rewards import TRUE_RETURN, ClipFault, clip_of, clipped
 from rayfish.experiment.experiment import Experiment
-from tests.envs.conftest import OLD_RLLIB, PARALLEL
+from tests.envs.user_code import OLD_RLLIB, PARALLEL
 from tests.helpers import comparable
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from rayfish.experiment.mapping import load_mapping
+from rayfish.experiment.mapping import PolicyMapping, load_mapping
 
 FUNCTIONS = """
 def agent_alone(agent_id):
@@ -42,3 +42,22 @@ def test_a_mapping_is_called_with_what_it_takes(name, tmp_path):
 def test_the_class_that_old_files_name_is_found():
     path = "ray.rllib.examples.multi_agent_and_self_play.policy_mapping_fn.PolicyMappingFn"
     assert load_mapping(path, [])(1, None) == "p1"
+
+
+@pytest.mark.parametrize(
+    ("globs", "agent", "policy"),
+    [
+        ({"*": "a", "red": "b"}, "red", "b"),
+        ({"*": "a", "red": "b"}, "blue", "a"),
+        ({"red_*": "b", "*": "a"}, "red_1", "b"),
+        ({"x[1]": "b", "*": "a"}, "x[1]", "b"),
+        ({}, "b", "b"),
+        ({}, "c", "a"),
+    ],
+)
+def test_an_agents_own_id_counts_before_patterns(globs, agent, policy):
+    assert PolicyMapping(["a", "b"], globs)(agent) == policy
+
+
+def test_one_policy_is_every_agents_whatever_the_mapping_says():
+    assert PolicyMapping(["a"], {"*": "b"}, function="no_such_module:f")("red") == "a"

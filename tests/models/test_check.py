@@ -9,9 +9,8 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
-from rayfish.legacy.key_tables import MODEL_RENAMED
 from rayfish.models.check import problems, section_problems, space_problems
-from rayfish.models.options import GONE, OPTIONS, resolve
+from rayfish.models.options import GONE, MODEL_RENAMED, OPTIONS, resolve
 
 VECTOR = spaces.Box(-1, 1, (4,), np.float32)
 DISCRETE = spaces.Discrete(3)

@@ -6,6 +6,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 
+from rayfish import memory
 from rayfish.envs.env_kind import EnvInfo
 from rayfish.errors import ConfigError
 from rayfish.experiment import Experiment
@@ -118,9 +119,9 @@ def test_a_metric_nobody_reports_is_no_measure_of_the_best():
 
 
 def test_a_learner_on_a_gpu_needs_no_cpu_of_its_own():
-    cpus, gpus = resources.needs(compose("learners.num_learners=1", "learners.num_gpus_per_learner=1"))
-    assert sum(cpus.values()) == 1
-    assert sum(gpus.values()) == 1
+    asked = resources.requests(compose("learners.num_learners=1", "learners.num_gpus_per_learner=1"))
+    assert resources.cpus_of(asked) == 1
+    assert resources.gpus_of(asked) == 1
 
 
 def test_fit_names_wrong_types_before_it_calculates():
@@ -248,8 +249,8 @@ def test_memory_is_that_of_the_container(tmp_path):
     (v1 / "memory.stat").write_text("total_inactive_file 100\n")
     own = tmp_path / "own"
     own.write_text("0::/user/job\n")
-    assert list(resources._container_limits(str(tmp_path), str(own))) == [(8000.0, 2000.0)]
+    assert list(memory._container_limits(str(tmp_path), str(own))) == [(8000.0, 2000.0)]
     own.write_text("5:cpu:/job\n4:memory:/job\n0::/\n")
-    assert list(resources._container_limits(str(tmp_path), str(own))) == [(6000.0, 400.0)]
+    assert list(memory._container_limits(str(tmp_path), str(own))) == [(6000.0, 400.0)]
     free, total = resources.memory()
     assert 0 < free <= total

@@ -185,6 +185,23 @@ def test_remote_runners_are_counted_with_their_trial():
 
 
 @pytest.mark.parametrize(
+    ("words", "bundles"),
+    [
+        (
+            ["rollouts.num_env_runners=1", "rollouts.num_gpus_per_env_runner=1"],
+            [{"CPU": 1}, {"CPU": 1, "GPU": 1}],
+        ),
+        (["learners.num_learners=1", "learners.num_gpus_per_learner=1"], [{"CPU": 1}, {"GPU": 1}]),
+        (["learners.num_gpus_per_learner=0.5"], [{"CPU": 1, "GPU": 0.5}]),
+        (["resources.num_gpus=1"], [{"CPU": 1, "GPU": 1}]),
+        (["resources.num_gpus=2"], [{"CPU": 1}, {"GPU": 1}, {"GPU": 1}]),
+    ],
+)
+def test_a_trial_reserves_the_gpus_of_each_of_its_processes(words, bundles):
+    assert needed(Experiment.compose("cartpole", words)).bundles == bundles
+
+
+@pytest.mark.parametrize(
     "value", [3, 1e-5, True, None, "relu", "a b", "it's", [64, 64], {"a": [1, "x"], "b": {"c": 2.5}}, "1e-3x"]
 )
 def test_any_value_survives_the_way_through_an_override(value):

@@ -7,7 +7,6 @@ into RLlib's terms here and nowhere else.
 
 from __future__ import annotations
 
-import fnmatch
 import logging
 import math
 import secrets
@@ -40,7 +39,7 @@ from rayfish.envs.resolve import OWN_NAMES
 from rayfish.envs.restarts import OPTION, SKIP, TRUNCATE
 from rayfish.errors import ConfigError, Problem
 from rayfish.experiment.imports import load_object, use_paths
-from rayfish.experiment.mapping import load_mapping
+from rayfish.experiment.mapping import SHARED_POLICY, PolicyMapping, policies_of
 from rayfish.experiment.sections import METHODS, OFFLINE
 from rayfish.experiment.words import in_main_script
 from rayfish.legacy.nested_keys import epsilon_schedule
@@ -53,10 +52,6 @@ if TYPE_CHECKING:
 
     from rayfish.experiment import Experiment
 
-SHARED_POLICY = "shared"
-"""The one policy of several agents. RLlib takes a run whose only policy is its default for one agent's."""
-
-_RLLIBS_DEFAULT = "default_policy"
 STEPS_PER_ITERATION = 250
 """Of algorithms whose iterations RLlib measures in seconds: SAC and TQC."""
 
@@ -417,7 +412,7 @@ def _modules(config: AlgorithmConfig, experiment: Experiment, info: EnvInfo, nam
         for policy, settings in policies.items()
     }
     # A list, not a set: networks are initialised in this order, and the order of a set is chance.
-    config.multi_agent(policies=list(policies), policy_mapping_fn=agent_mapping(experiment))
+    config.multi_agent(policies=list(policies), policy_mapping_fn=PolicyMapping.of(experiment))
     if list(policies) == [SHARED_POLICY] and isinstance(config.policies_to_train, list):
         config.multi_agent(policies_to_train=[SHARED_POLICY])
     if all(spec is not None for spec in specs.values()):
@@ -429,41 +424,6 @@ def _modules(config: AlgorithmConfig, experiment: Experiment, info: EnvInfo, nam
     if any(own.values()):
         overrides = {policy: type(config).overrides(**values) for policy, values in own.items() if values}
         config.rl_module(algorithm_config_overrides_per_module=overrides)
-
-
-def policies_of(experiment: Experiment) -> dict[str, dict[str, Any]]:
-    """Policy names with their own settings (`model`), from `multi_agent`; one shared by default."""
-    named = experiment.get("multi_agent.policies") or []
-    if not isinstance(named, dict):
-        names = list(named) or sorted(set((experiment.get("multi_agent.mapping") or {}).values()))
-        named = {name: {} for name in names or [SHARED_POLICY]}
-    if list(named) == [_RLLIBS_DEFAULT]:
-        named = {SHARED_POLICY: named[_RLLIBS_DEFAULT]}
-    return {name: settings or {} for name, settings in named.items()}
-
-
-class agent_mapping:
-    """Which policy an agent uses: the first glob of `multi_agent.mapping` that fits its id."""
-
-    def __init__(self, experiment: Experiment) -> None:
-        function = experiment.get("multi_agent.policy_mapping_fn")
-        self._function = load_mapping(function, experiment.paths) if function else None
-        self._globs = dict(experiment.get("multi_agent.mapping") or {})
-        self._policies = list(policies_of(experiment))
-
-    def __call__(self, agent_id: Any, episode: Any = None, **kwargs: Any) -> str:
-        """The policy of an agent; called by RLlib at an agent's first step."""
-        if len(self._policies) == 1:
-            return self._policies[0]
-        if self._function is not None:
-            return self._function(agent_id, episode, **kwargs)
-        if str(agent_id) in self._globs:  # an id may hold signs that a pattern reads otherwise
-            return self._globs[str(agent_id)]
-        for glob, policy in self._globs.items():
-            if fnmatch.fnmatchcase(str(agent_id), glob):
-                return policy
-        # Without a mapping an agent uses the policy of its own name, else the first policy.
-        return str(agent_id) if str(agent_id) in self._policies else self._policies[0]
 
 
 def _rllib_level(experiment: Experiment) -> str:

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from rayfish.algorithm.signatures import default_of, keys_for
 from rayfish.errors import Problem, did_you_mean
+from rayfish.experiment.result_names import todays_metric
 from rayfish.experiment.sections import OFFLINE, SEVERAL_NETWORKS
-from rayfish.legacy.result_names import todays_metric
 
 if TYPE_CHECKING:
     from rayfish.experiment import Experiment

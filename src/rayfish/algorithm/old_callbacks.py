@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 from ray.rllib.callbacks.callbacks import RLlibCallback
 
+from rayfish.algorithm.callback_hooks import OLD_ARGUMENTS
 from rayfish.errors import RayfishError
-from rayfish.legacy.callback_hooks import OLD_ARGUMENTS
 
 EPISODE_HOOKS = ("on_episode_created", "on_episode_start", "on_episode_step", "on_episode_end")
 _REST = (

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rayfish.algorithm.build import agent_mapping
 from rayfish.algorithm.normalise import NormalizeObservations, normaliser_of
 from rayfish.errors import CheckpointError
+from rayfish.experiment.mapping import PolicyMapping
 
 if TYPE_CHECKING:
     from ray.rllib.algorithms.algorithm import Algorithm
@@ -22,7 +22,7 @@ def policy_parts(algorithm: Algorithm, experiment: Experiment, info: EnvInfo) ->
     function = experiment.get("multi_agent.policy_mapping_fn")
     mapping = {}
     if info.kind == "multi" and not function:
-        policy_of = agent_mapping(experiment)
+        policy_of = PolicyMapping.of(experiment)
         mapping = {str(agent): policy_of(agent) for agent in info.agents}
         mapping |= experiment.get("multi_agent.mapping") or {}
     return {

@@ -22,12 +22,10 @@ import numpy as np
 from rayfish.envs.env_kind import agents_and_spaces, is_rllib_multi_agent
 from rayfish.envs.space_check import Reward, Wrong, observed
 from rayfish.errors import EnvironmentFault
+from rayfish.supervise.error_messages import NOTE
 from rayfish.supervise.pulse import Call, pulse, source_of
 
 _logger = logging.getLogger(__name__)
-
-NOTE = "in step "
-"""Begins the note that an exception out of an environment carries: where in the episode it was."""
 
 
 def guarded(env: Any, name: str) -> Any:

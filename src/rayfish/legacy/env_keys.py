@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from rayfish.algorithm.callback_hooks import OldHook, require_adaptable
 from rayfish.errors import CodeError
 from rayfish.experiment.sections import OFFLINE
 from rayfish.legacy import nested_keys
-from rayfish.legacy.callback_hooks import OldHook, require_adaptable
 from rayfish.legacy.env_names import closest_env, todays_env
 from rayfish.legacy.outcome import Context, Outcome, Rule, became, ignored, refused
 from rayfish.legacy.training_keys import whole

@@ -14,8 +14,8 @@ from typing import Any
 from rayfish.experiment import tree
 from rayfish.experiment.files import SHIPPED
 from rayfish.experiment.overrides import COMMAND_LINE
-from rayfish.legacy.key_tables import MODEL_RENAMED
-from rayfish.legacy.result_names import todays_metric
+from rayfish.experiment.result_names import todays_metric
+from rayfish.models.options import MODEL_RENAMED
 
 SECTION_ALIASES = {
     "env_runners": "rollouts",

@@ -427,27 +427,6 @@ WHOLE = (
 )
 """Today's keys that take whole numbers; old RLlib let 4000.0 pass."""
 
-MODEL_RENAMED: dict[str, str] = {
-    "post_fcnet_hiddens": "head_fcnet_hiddens",
-    "post_fcnet_activation": "head_fcnet_activation",
-    "post_fcnet_weights_initializer": "head_fcnet_kernel_initializer",
-    "post_fcnet_weights_initializer_config": "head_fcnet_kernel_initializer_kwargs",
-    "post_fcnet_bias_initializer": "head_fcnet_bias_initializer",
-    "post_fcnet_bias_initializer_config": "head_fcnet_bias_initializer_kwargs",
-    "fcnet_weights_initializer": "fcnet_kernel_initializer",
-    "fcnet_weights_initializer_config": "fcnet_kernel_initializer_kwargs",
-    "fcnet_bias_initializer_config": "fcnet_bias_initializer_kwargs",
-    "conv_kernel_initializer_config": "conv_kernel_initializer_kwargs",
-    "conv_bias_initializer_config": "conv_bias_initializer_kwargs",
-    "lstm_weights_initializer": "lstm_kernel_initializer",
-    "lstm_weights_initializer_config": "lstm_kernel_initializer_kwargs",
-    "lstm_bias_initializer_config": "lstm_bias_initializer_kwargs",
-    "hidden_layer_sizes": "fcnet_hiddens",
-    "hidden_activation": "fcnet_activation",
-    "custom_options": "custom_model_config",
-}
-"""Keys of `model` -> what they are called today; the value stays."""
-
 MODEL_IGNORED: dict[str, str] = {
     "_use_default_native_models": _SWITCH,
     "_disable_preprocessor_api": _SWITCH,

@@ -11,12 +11,11 @@ from rayfish.legacy.env_names import needs_ale
 from rayfish.legacy.key_tables import (
     MODEL_IGNORED,
     MODEL_OFF_ONLY,
-    MODEL_RENAMED,
     REPLAY_IGNORED,
     TRAINING,
 )
 from rayfish.legacy.outcome import Context, Outcome, became, ignored, refused, unless_off
-from rayfish.models.options import ONLY_FOR
+from rayfish.models.options import MODEL_RENAMED, ONLY_FOR
 
 _SAME_IN_MODEL = (
     "fcnet_hiddens",

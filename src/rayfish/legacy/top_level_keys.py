@@ -7,8 +7,9 @@ from dataclasses import replace
 from typing import Any
 
 from rayfish.errors import did_you_mean
+from rayfish.experiment import result_names
 from rayfish.experiment.sections import ALGORITHMS, OFFLINE
-from rayfish.legacy import nested_keys, result_names, rules
+from rayfish.legacy import nested_keys, rules
 from rayfish.legacy.dropped_algorithms import CLOSEST
 from rayfish.legacy.file_format import ALGORITHM_KEYS
 from rayfish.legacy.key_tables import EXPERIMENT_IGNORED

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from rayfish.errors import MOST_SHOWN, Problem, did_you_mean
-from rayfish.legacy.result_names import STOP_KEYS, todays_metric, why_gone
+from rayfish.experiment.result_names import STOP_KEYS, todays_metric, why_gone
 from rayfish.metrics import names
 
 _RECENT = 20

@@ -16,13 +16,13 @@ from rayfish.errors import ModelError, Problem, RayfishError, did_you_mean
 from rayfish.experiment.imports import require_place
 from rayfish.experiment.sections import OFFLINE
 from rayfish.experiment.source import require_class
-from rayfish.legacy.key_tables import MODEL_RENAMED
 from rayfish.models.locate import CLASS_NAME, find_model_file, is_bare
 from rayfish.models.options import (
     ELSEWHERE,
     FOR_BOX_ACTIONS,
     FOR_IMAGES,
     GONE,
+    MODEL_RENAMED,
     ONLY_FOR,
     OPTIONS,
     Option,

@@ -57,9 +57,9 @@ def write_page(view: SweepView, path: Path | str) -> Path:
         "body": "\n".join([_head(view), *sections, trial_table(view, path), _foot(view)]),
         "data": _json(data),
         "bundle": _bundle(),
-        "script": _file("page_script.js"),
+        "script": _file("sweep_page.js"),
     }
-    page = _file("page_template.html")
+    page = _file("sweep_page.html")
     # Split before joining, so that braces inside one part are never taken for another part.
     pieces = page.split("{{")
     made = [pieces[0]]
@@ -87,7 +87,7 @@ def _bundle() -> str:
 
 @lru_cache(maxsize=4)
 def _file(name: str) -> str:
-    return resources.files("rayfish.sweep").joinpath(name).read_text(encoding="utf-8")
+    return resources.files("rayfish.report").joinpath(name).read_text(encoding="utf-8")
 
 
 def _json(value: Any) -> str:
@@ -224,12 +224,12 @@ def _standing(view: SweepView) -> str:
     counts, finished = view.counts(), view.finished()
     total = max(view.total or 0, len(view.trials), 1)
     bar = "".join(
-        f'<span style="width:{100 * counts[s] / total:.3f}%;background:{page_data.colour(s)}"></span>'
+        f'<span style="width:{100 * counts[s] / total:.3f}%;background:{sweep_data.colour(s)}"></span>'
         for s in _BAR
         if counts[s]
     )
     chips = "".join(
-        f'<li><i style="background:{page_data.colour(state)}"></i><b>{counts[state]:,}</b> {name}</li>'
+        f'<li><i style="background:{sweep_data.colour(state)}"></i><b>{counts[state]:,}</b> {name}</li>'
         for state, name in STATES.items()
         if counts[state]
     )

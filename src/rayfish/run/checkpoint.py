@@ -113,7 +113,7 @@ def _fill_training(draft: Path, trainer: Trainer) -> None:
     # First of all: where environments cannot be saved it makes the runners begin new episodes.
     parts = snapshot.take(trainer.algorithm, way=trainer.info.saved_by, salt=trainer.iteration)
     (draft / "processes").mkdir()
-    for name, state in weights.items():
+    for name, state in parts.items():
         (draft / "processes" / f"{name}.lz4").write_bytes(state)
     trainer.algorithm.save_to_path(str((draft / "algorithm").resolve()))
     if trainer.experiment.get("checkpoint.replay_buffer", True):

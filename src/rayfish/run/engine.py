@@ -6,16 +6,11 @@ running; one that Rayfish started is shut down by Rayfish.
 
 from __future__ import annotations
 
-import atexit
 import logging
 import os
-import re
-import select
 import signal
-import socket
 import sys
 import threading
-import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -24,17 +19,17 @@ from typing import Any
 
 import psutil
 
-from rayfish.compat import local_ray
+from rayfish.compat import local_ray, ray_node
 from rayfish.envs.resolve import OWN_NAMES
 from rayfish.errors import RayfishError
 from rayfish.run import token
+from rayfish.supervise.ray_watch import Lifeline
 from rayfish.threads import machine_cpus
 
 MEANWHILE = "rayfish-meanwhile"
 """The thread beside a Ray that starts."""
 
-_PROCESSES = {"gcs_server": "Ray's head", "raylet": "Ray's node manager"}
-_ASK_EVERY_S, _SILENCE_S, _FAREWELL_S, _SHUTDOWN_S = 3.0, 30.0, 5.0, 20.0
+_FAREWELL_S, _SHUTDOWN_S = 5.0, 20.0
 
 
 @dataclass(frozen=True)
@@ -105,7 +100,7 @@ def running_ray(
         yield ray
         return
     beside = threading.Thread(target=_quietly, args=(meanwhile,), daemon=True, name=MEANWHILE)
-    _ended_here.clear()
+    ray_node.ended_here.clear()
     try:
         with _deaf_to_sigterm():
             if options.address:
@@ -163,7 +158,7 @@ def _wait_for(thread: threading.Thread) -> None:
 
 def _close_to_others() -> None:
     """The sockets and logs of a local Ray are its user's; Ray lets every user of the machine write there."""
-    node = _node()
+    node = ray_node.node()
     if node is not None and node.head:
         with suppress(OSError):
             Path(node.get_session_dir_path()).chmod(0o700)
@@ -200,88 +195,16 @@ def _deaf_to_sigterm() -> Iterator[None]:
 
 def _hurry_its_end() -> None:
     """Ray asks its processes with SIGTERM first, to which they are deaf, and then waits for nothing."""
-    node = _node()
+    node = ray_node.node()
     if node is not None and node.head:
         end = node.kill_all_processes
 
         def end_now(check_alive: bool = True, allow_graceful: bool = False, wait: bool = False) -> None:
-            family = _descendants(_local_processes())
+            family = _descendants(ray_node.local_processes())
             end(check_alive=check_alive, allow_graceful=False, wait=wait)
             _kill(family)  # some notice their parent's end only after ten seconds
 
         node.kill_all_processes = end_now
-
-
-_ended_here: set[int] = set()
-"""Processes of Ray that this process has ended itself: nothing that anybody has lost."""
-
-
-class Lifeline:
-    """Whether the Ray this process uses is still there; asked again and again while a run lasts."""
-
-    def __init__(self) -> None:
-        self._silent_since: float | None = None
-        self._asked = 0.0
-        self._handles: dict[int, int] = {}
-
-    def wait(self, seconds: float) -> None:
-        """Sleeps for so long, or until a process of the local Ray ends."""
-        for process in _local_processes():
-            if process.pid not in self._handles and hasattr(os, "pidfd_open"):
-                with suppress(OSError):
-                    self._handles[process.pid] = os.pidfd_open(process.pid)
-        ends = select.poll()
-        for handle in self._handles.values():
-            ends.register(handle, select.POLLIN)
-        ended = {handle for handle, _ in ends.poll(seconds * 1000)}
-        for pid, handle in list(self._handles.items()):
-            if handle in ended:
-                os.close(self._handles.pop(pid))
-
-    def close(self) -> None:
-        """Nobody waits any more."""
-        while self._handles:
-            os.close(self._handles.popitem()[1])
-
-    def lost(self) -> str:
-        """What has gone of Ray, in one sentence; "" while it is there."""
-        node = _node()
-        if node is None:
-            return ""
-        for kind, what in _PROCESSES.items():
-            for started in node.all_processes.get(kind, ()):
-                status = started.process.poll()
-                if status is not None and started.process.pid not in _ended_here:
-                    return f"{what} ({kind}, process {started.process.pid}) {_ended(status)}"
-        return "" if node.head else self._cluster_lost(str(node.gcs_address))
-
-    @property
-    def silent(self) -> bool:
-        """Whether the cluster did not answer when it was asked last."""
-        return self._silent_since is not None
-
-    def _cluster_lost(self, address: str) -> str:
-        """A cluster's head may move or be restarted: it has some time before it counts as lost."""
-        now = time.monotonic()
-        if now - self._asked >= _ASK_EVERY_S:
-            self._asked = now
-            self._silent_since = None if _answers(address) else (self._silent_since or now)
-        if self._silent_since is None or now - self._silent_since < _SILENCE_S:
-            return ""
-        return f"the Ray cluster at {address} has not answered for {_SILENCE_S:g} s"
-
-
-def _node() -> Any:
-    """Ray's record of the node this process uses; None when there is no Ray."""
-    return getattr(sys.modules.get("ray._private.worker"), "_global_node", None)
-
-
-def _local_processes() -> list[Any]:
-    node = _node()
-    if node is None:
-        return []
-    processes = [started.process for kind in _PROCESSES for started in node.all_processes.get(kind, ())]
-    return [process for process in processes if process.poll() is None]
 
 
 @contextmanager
@@ -301,7 +224,7 @@ def _whole_or_nothing() -> Iterator[None]:
                 if process.pid not in before and any(home in word for word in process.cmdline()):
                     process.suspend()  # or it might start more meanwhile
                     family = [process, *_descendants([process])]
-                    _ended_here.update(member.pid for member in family)
+                    ray_node.ended_here.update(member.pid for member in family)
                     _kill(family)
         raise
 
@@ -320,91 +243,14 @@ def _descendants(processes: list[Any]) -> list[psutil.Process]:
     return found
 
 
-def end_local_ray() -> None:
-    """Ends the processes of a Ray that this process started, without asking them."""
-    node = _node()
-    if node is not None and node.head:
-        node.kill_all_processes(check_alive=False, allow_graceful=False)
-
-
-def memory_of_killed(pid: int) -> str:
-    """The memory of a worker that Ray ended because this machine ran low on it; "" for any other.
-
-    Ray writes that into its node's log only; on another machine it cannot be seen from here.
-    """
-    node = _node()
-    if node is None:
-        return ""
-    log = Path(node.get_logs_dir_path()) / "raylet.out"
-    try:
-        text = log.read_text(encoding="utf-8", errors="replace")
-    except OSError:
-        return ""
-    found = re.search(rf"Selected to kill:.*\bpid={pid}, actual memory used=([\d.]+\w+)", text)
-    return found[1] if found else ""
-
-
-def _answers(address: str) -> bool:
-    host, _, port = address.rpartition(":")
-    try:
-        socket.create_connection((host.strip("[]"), int(port)), timeout=3.0).close()
-    except (OSError, ValueError):
-        return False
-    return True
-
-
-def _ended(status: int) -> str:
-    if status >= 0:
-        return f"ended with exit code {status}"
-    name = signal.Signals(-status).name
-    return f"was killed ({name})" + (
-        ": by hand, or by the system when memory runs out" if status == -9 else ""
-    )
-
-
 def _end(ray: Any) -> None:
     if Lifeline().lost():
-        end_local_ray()
-        _in_time(ray.shutdown, _FAREWELL_S)
+        ray_node.end_local_ray()
+        ray_node.returns_in_time(ray.shutdown, _FAREWELL_S)
     elif ray.is_initialized():
-        _ended_here.update(process.pid for process in _local_processes())
-        if not _in_time(_names_kept()(ray.shutdown), _SHUTDOWN_S):
-            end_local_ray()
-
-
-@contextmanager
-def _names_kept() -> Iterator[None]:
-    """What this process gave to `register_env` outlives the Ray that is shut down in the block.
-
-    Ray keeps it in the server that ends, so that the next Ray of this process would not know it. It also
-    remembers the job it belonged to, under which workers of another one would not find it.
-    """
-    module = sys.modules.get("ray.tune.registry")
-    if module is None:
-        yield
-        return
-    registry, kept = module._global_registry, {}
-    for category, name in list(registry._registered):
-        if not name.startswith(OWN_NAMES):
-            with suppress(Exception):  # it was taken back, or Ray is lost
-                key = module._make_key(registry.prefix, category, name)
-                kept[category, name] = module._internal_kv_get(key)
-    yield
-    registry._registered.clear()
-    registry._prefix = None
-    registry._to_flush.update({entry: value for entry, value in kept.items() if value is not None})
-
-
-def _in_time(shutdown: Callable[[], object], seconds: float) -> bool:
-    """Whether Ray's shutdown returned in time: it waits for ever for a server that does not answer."""
-    from ray._private import worker
-
-    farewell = threading.Thread(target=shutdown, daemon=True)
-    farewell.start()
-    farewell.join(seconds)
-    if farewell.is_alive():
-        atexit.unregister(worker.shutdown)  # it would wait once more
-    return not farewell.is_alive()
+        ray_node.ended_here.update(process.pid for process in ray_node.local_processes())
+        if not ray_node.returns_in_time(ray_node.registered_names_kept(OWN_NAMES)(ray.shutdown), _SHUTDOWN_S):
+            ray_node.end_local_ray()
 
 
 @contextmanager

@@ -7,8 +7,7 @@ numbers into actions the way training did.
 
 from __future__ import annotations
 
-import fnmatch
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,7 +17,7 @@ import numpy as np
 from torch import nn
 
 from rayfish.errors import CheckpointError, RayfishError, did_you_mean
-from rayfish.experiment.mapping import load_mapping
+from rayfish.experiment.mapping import PolicyMapping
 from rayfish.run import trust as permission
 from rayfish.run.acting import Policy, open_policy
 from rayfish.run.agent_names import AgentNames
@@ -64,10 +63,9 @@ class Agent(AgentNames):
         }
         if not self.policies:
             raise CheckpointError(f"{saved.folder} holds no policy", "use another checkpoint of the run")
-        self._mapping = saved.mapping
-        self._mapping_function = saved.mapping_function
-        self._paths = saved.paths
-        self._function: Callable[..., str] | None = None
+        self._policy_of = PolicyMapping(
+            list(self.policies), saved.mapping, saved.mapping_function, saved.paths
+        )
         self._states: dict[Hashable, Any] = {}
 
     def act(
@@ -136,18 +134,7 @@ class Agent(AgentNames):
 
     def policy_of(self, agent_id: Hashable) -> str:
         """The name of the policy that an agent uses."""
-        if len(self.policies) == 1:
-            return next(iter(self.policies))
-        if self._mapping_function is not None:
-            if self._function is None:
-                self._function = load_mapping(self._mapping_function, self._paths)
-            return self._function(agent_id, None)
-        if str(agent_id) in self._mapping:  # an id may hold signs that a pattern reads otherwise
-            return self._mapping[str(agent_id)]
-        for glob, name in self._mapping.items():
-            if fnmatch.fnmatchcase(str(agent_id), glob):
-                return name
-        return str(agent_id) if str(agent_id) in self.policies else next(iter(self.policies))
+        return self._policy_of(agent_id)
 
     @property
     def module(self) -> nn.Module:

@@ -2,7 +2,7 @@
 
 Each stage judges what it knows (keys, environment, model, spaces); this file adds what needs
 several of them together, such as a warm start; what the machine has is judged by `run.resources`.
-Imports neither torch nor RLlib.
+Imports neither torch nor RLlib, unless a custom model is named: that is built once, to see that it fits.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from typing import Any
 
 from rayfish.algorithm import signatures
 from rayfish.algorithm.batched.eligibility import BATCHED, NATIVE, fit, saved
+from rayfish.algorithm.callback_hooks import require_adaptable
 from rayfish.algorithm.unused_keys import is_dead
 from rayfish.envs import build as envs
 from rayfish.envs import state
@@ -26,9 +27,9 @@ from rayfish.errors import CodeError, ConfigError, MissingExtra, Problem, Rayfis
 from rayfish.experiment import Experiment
 from rayfish.experiment.files import SHIPPED
 from rayfish.experiment.imports import require_place
+from rayfish.experiment.mapping import PolicyMapping, policies_of
 from rayfish.experiment.sections import OFFLINE, PER_POLICY
 from rayfish.experiment.source import methods
-from rayfish.legacy.callback_hooks import require_adaptable
 from rayfish.metrics import names
 from rayfish.metrics.stop import StopConditions
 from rayfish.models import check as models
@@ -183,9 +184,10 @@ def _an_agent_of(policy: str, experiment: Experiment, info: envs.EnvInfo) -> Any
     spaces = {(str(info.observation_spaces[a]), str(info.action_spaces[a])) for a in info.agents}
     if len(spaces) == 1:
         return info.agents[0]
-    globs = [glob for glob, used in (experiment.get("multi_agent.mapping") or {}).items() if used == policy]
-    fitting = (agent for agent in info.agents if any(fnmatch.fnmatchcase(str(agent), glob) for glob in globs))
-    return policy if policy in info.agents else next(fitting, "")
+    if experiment.get("multi_agent.policy_mapping_fn"):
+        return policy if policy in info.agents else ""  # the user's code is not run by a check
+    policy_of = PolicyMapping.of(experiment)
+    return next((agent for agent in info.agents if policy_of(agent) == policy), "")
 
 
 def remarks(experiment: Experiment, info: EnvInfo | None = None) -> list[str]:
@@ -239,13 +241,11 @@ def _mapping_problems(experiment: Experiment, info: envs.EnvInfo) -> list[Proble
     if experiment.get("multi_agent.policy_mapping_fn"):
         return []
     mapping = experiment.get("multi_agent.mapping") or {}
-    named = experiment.get("multi_agent.policies") or sorted(set(mapping.values()))
+    named, policy_of = policies_of(experiment), PolicyMapping.of(experiment)
     problems = _entry_problems(mapping, named, info)
     members: dict[str, list[Any]] = {}
     for agent in info.agents:
-        fitting = [policy for glob, policy in mapping.items() if fnmatch.fnmatchcase(str(agent), glob)]
-        own = str(agent) if str(agent) in named else next(iter(named), "shared")
-        members.setdefault(fitting[0] if fitting else own, []).append(agent)
+        members.setdefault(policy_of(agent), []).append(agent)
     astray = {policy for glob, policy in mapping.items() if not _fits_any(glob, info)}
     for policy in named:
         if policy not in members and policy not in astray:

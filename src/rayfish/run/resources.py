@@ -9,8 +9,8 @@ import math
 import os
 import re
 import socket
-from collections.abc import Iterator, Mapping
-from pathlib import Path
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from rayfish import text
@@ -19,8 +19,9 @@ from rayfish.algorithm.batched.eligibility import fit as runner_fit
 from rayfish.algorithm.batched.eligibility import stored_bytes
 from rayfish.errors import ConfigError, Problem, RayfishError
 from rayfish.experiment import Experiment
+from rayfish.experiment.result_names import todays_metric
 from rayfish.experiment.sections import OFFLINE
-from rayfish.legacy.result_names import todays_metric
+from rayfish.memory import memory
 from rayfish.metrics import names
 from rayfish.run.engine import RayOptions, machine_gpus, offered
 from rayfish.threads import VARIABLE, machine_cpus
@@ -31,7 +32,6 @@ if TYPE_CHECKING:
 _WITH_REPLAY = ("DQN", "SAC", "TQC", "DreamerV3")
 _BOOKKEEPING = {True: 40, False: 250}  # bytes of a step besides observation and action: batched, RLlib's
 _LAST_OBSERVATIONS = 1 / 16  # of the observations, kept apart for ended episodes
-_Limit = tuple[float, float]
 _ROOM = 0.8  # of the free memory for a suggested buffer; the rest is for networks and what else grows
 
 
@@ -64,51 +64,6 @@ def replay_remark(experiment: Experiment, info: EnvInfo) -> str:
     )
 
 
-def memory() -> tuple[float, float]:
-    """(free, in all) bytes of main memory, of this machine or of the container that limits this process."""
-    import psutil
-
-    state = psutil.virtual_memory()
-    free, total = float(state.available), float(state.total)
-    for limit, used in _container_limits():
-        free, total = min(free, max(0.0, limit - used)), min(total, limit)
-    return free, total
-
-
-def _container_limits(root: str = "/sys/fs/cgroup", own: str = "/proc/self/cgroup") -> Iterator[_Limit]:
-    """Of every control group that this process is in: version 2 has one tree, version 1 one for memory."""
-    groups = Path(own)
-    for line in groups.read_text(encoding="utf-8").splitlines() if groups.is_file() else ():
-        _, kinds, inside = line.split(":", 2)
-        if kinds and "memory" not in kinds.split(","):
-            continue
-        base = Path(root) / "memory" if kinds else Path(root)
-        files = (
-            ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file")
-            if kinds
-            else ("memory.max", "memory.current", "inactive_file")
-        )
-        place = base / inside.strip("/")
-        for folder in (place, *place.parents):
-            if not folder.is_relative_to(base):
-                break
-            found = _limit_in(folder, *files)
-            if found is not None:
-                yield found
-
-
-def _limit_in(folder: Path, limit: str, used: str, cache: str) -> _Limit | None:
-    """A group's (limit, used), where it has a limit; file caches, which make room, do not count as used."""
-    try:
-        most = (folder / limit).read_text().strip()
-        if not most.isdigit():
-            return None  # "max"
-        stat = dict(line.split() for line in (folder / "memory.stat").read_text().splitlines())
-        return float(most), max(0.0, float((folder / used).read_text()) - float(stat.get(cache, 0)))
-    except (OSError, ValueError):
-        return None
-
-
 def _steps_before_the_end(experiment: Experiment) -> list[int]:
     """Environment steps at which the run stops by its own conditions."""
     stops = experiment.section("stop_conditions")
@@ -119,39 +74,60 @@ def _steps_before_the_end(experiment: Experiment) -> list[int]:
     ]
 
 
-def needs(experiment: Experiment) -> tuple[dict[str, float], dict[str, float]]:
-    """CPUs and GPUs asked for, by who asks (in the words the message uses)."""
+@dataclass(frozen=True)
+class Request:
+    """What the processes of one role ask Ray for.
+
+    :param cpus: of each process
+    :param gpus: of each process
+    """
+
+    role: str
+    count: int
+    cpus: float
+    gpus: float
+
+    def __str__(self) -> str:
+        return text.counted(self.count, self.role)
+
+
+ENV_RUNNER, EVALUATION_RUNNER, LEARNER, DRIVER = "env runner", "evaluation runner", "learner", "driver"
+
+
+def requests(experiment: Experiment) -> list[Request]:
+    """What a run asks for, role by role; the GPUs of a local learner are the driver's."""
 
     def number(key: str, default: float = 0) -> float:
         value = experiment.get(key)
         return default if value is None else float(value)
 
-    runners, learners = number("rollouts.num_env_runners"), number("learners.num_learners")
-    evaluators = (
-        number("evaluation.evaluation_num_env_runners")
-        if experiment.get("evaluation.evaluation_interval")
-        else 0
-    )
-    per_runner, runner_gpus = (
-        number("rollouts.num_cpus_per_env_runner", 1),
-        number("rollouts.num_gpus_per_env_runner"),
-    )
+    evaluates = bool(experiment.get("evaluation.evaluation_interval"))
+    runner = number("rollouts.num_cpus_per_env_runner", 1), number("rollouts.num_gpus_per_env_runner")
+    learners, learner_gpus = int(number("learners.num_learners")), number("learners.num_gpus_per_learner")
+    gpus = number("resources.num_gpus")  # one learner per GPU
+    if gpus:
+        learners, learner_gpus = int(gpus) if gpus > 1 else learners, min(1.0, gpus)
     per_learner = experiment.get("learners.num_cpus_per_learner")
-    on_gpu = number("learners.num_gpus_per_learner") > 0  # then RLlib's "auto" asks for no CPU
-    learner_cpus = float(not on_gpu) if per_learner in (None, "auto") else float(per_learner)
-    cpus = {
-        f"{runners:g} env runner{'s' if runners != 1 else ''}": runners * per_runner,
-        f"{evaluators:g} evaluation runner{'s' if evaluators != 1 else ''}": evaluators * per_runner,
-        f"{learners:g} learner{'s' if learners != 1 else ''}": learners * learner_cpus,
-        "1 driver": number("resources.num_cpus_for_main_process", 1),
-    }
-    gpus = {
-        f"{runners:g} env runners": runners * runner_gpus,
-        f"{max(learners, 1):g} learner{'s' if learners > 1 else ''}": max(
-            max(learners, 1) * number("learners.num_gpus_per_learner"), number("resources.num_gpus")
-        ),
-    }
-    return {k: v for k, v in cpus.items() if v}, {k: v for k, v in gpus.items() if v}
+    # With a GPU, RLlib's "auto" asks for no CPU.
+    learner_cpus = float(not learner_gpus) if per_learner in (None, "auto") else float(per_learner)
+    main_cpus = number("resources.num_cpus_for_main_process", 1)
+    asked = [
+        Request(ENV_RUNNER, int(number("rollouts.num_env_runners")), *runner),
+        Request(EVALUATION_RUNNER, evaluates * int(number("evaluation.evaluation_num_env_runners")), *runner),
+        Request(LEARNER, learners, learner_cpus, learner_gpus),
+        Request(DRIVER, 1, main_cpus, 0.0 if learners else learner_gpus),
+    ]
+    return [request for request in asked if request.count]
+
+
+def cpus_of(asked: Iterable[Request]) -> float:
+    """All CPUs of some requests."""
+    return sum(request.count * request.cpus for request in asked)
+
+
+def gpus_of(asked: Iterable[Request]) -> float:
+    """All GPUs of some requests."""
+    return sum(request.count * request.gpus for request in asked)
 
 
 SLOW_S, DOMINATES = 2.0, 0.6
@@ -169,7 +145,7 @@ def advice(metrics: Mapping[str, float], experiment: Experiment, torch_threads: 
     part = max(shares, key=shares.__getitem__)
     if metrics.get(names.TIME_ITERATION, 0.0) < SLOW_S or shares[part] < DOMINATES:
         return ""
-    cpus, gpu = machine_cpus(), any(number > 0 for number in needs(experiment)[1].values())
+    cpus, gpu = machine_cpus(), gpus_of(requests(experiment)) > 0
     can = []
     if machine_gpus() and not gpu:
         can.append("resources.num_gpus=1 uses the GPU of this machine")
@@ -198,7 +174,7 @@ def remote_workers(experiment: Experiment) -> int:
 def problems(experiment: Experiment, options: RayOptions) -> list[Problem]:
     """What is asked for beyond what there is, with the arithmetic and the setting that fits."""
     try:
-        cpus, gpus = needs(experiment)
+        asked = requests(experiment)
     except (TypeError, ValueError):
         return []  # a wrong type, which the key check names
     try:
@@ -207,23 +183,23 @@ def problems(experiment: Experiment, options: RayOptions) -> list[Problem]:
         return [Problem("--on", error.what, error.hint)]
     where = f"the cluster at {options.address}" if options.address else "this machine"
     found = []
-    if sum(cpus.values()) > have_cpus:
+    if cpus_of(asked) > have_cpus:
         fitting = fitting_runners(experiment, have_cpus)
         found.append(
             Problem(
                 "resources",
-                f"asks for {_count(sum(cpus.values()), 'CPU')}: {' + '.join(cpus)}; "
+                f"asks for {_count(cpus_of(asked), 'CPU')}: {_listed(asked, 'cpus')}; "
                 f"{where} has {have_cpus:g}",
                 f"set rollouts.num_env_runners={fitting}, or --fit"
                 + (", or --ray-num-cpus to oversubscribe" if not options.address else ""),
                 experiment.origins.get("rollouts.num_env_runners", ""),
             )
         )
-    if sum(gpus.values()) > have_gpus:
+    if gpus_of(asked) > have_gpus:
         found.append(
             Problem(
                 "resources",
-                f"asks for {_count(sum(gpus.values()), 'GPU')}: {' + '.join(gpus)}; "
+                f"asks for {_count(gpus_of(asked), 'GPU')}: {_listed(asked, 'gpus')}; "
                 f"{where} has {have_gpus:g}",
                 "set learners.num_gpus_per_learner=0 and resources.num_gpus=0, or --fit",
                 experiment.origins.get("learners.num_gpus_per_learner", "")
@@ -231,6 +207,16 @@ def problems(experiment: Experiment, options: RayOptions) -> list[Problem]:
             )
         )
     return found
+
+
+def _listed(asked: Iterable[Request], what: str) -> str:
+    """Who asks for CPUs or GPUs; those GPUs of the driver are its learner's."""
+    learns = what == "gpus"
+    return " + ".join(
+        str(replace(request, role=LEARNER) if learns and request.role == DRIVER else request)
+        for request in asked
+        if getattr(request, what)
+    )
 
 
 def _count(number: float, what: str) -> str:
@@ -269,8 +255,7 @@ def _answered(options: RayOptions) -> tuple[float, float]:
 
 def fitting_runners(experiment: Experiment, cpus: float) -> int:
     """The most env runners that fit beside everything else; 0 samples in the driver."""
-    asked, _ = needs(experiment)
-    others = sum(v for k, v in asked.items() if "env runner" not in k)
+    others = cpus_of(request for request in requests(experiment) if request.role != ENV_RUNNER)
     each = experiment.get("rollouts.num_cpus_per_env_runner")
     return max(0, math.floor((cpus - others) / (1 if each is None else max(float(each), 1e-9))))
 
@@ -281,18 +266,18 @@ def fit(experiment: Experiment, options: RayOptions) -> tuple[Experiment, list[s
     if wrong:
         raise ConfigError(wrong)
     have_cpus, have_gpus = _answered(options)
-    changed = _without_gpus(experiment) if sum(needs(experiment)[1].values()) > have_gpus else experiment
+    changed = _without_gpus(experiment) if gpus_of(requests(experiment)) > have_gpus else experiment
     for key in ("evaluation.evaluation_num_env_runners", "learners.num_learners"):
         if (
-            sum(needs(changed)[0].values()) > have_cpus
+            cpus_of(requests(changed)) > have_cpus
             and fitting_runners(changed, have_cpus) == 0
             and changed.get(key)
         ):
             changed = changed.with_values({key: 0, **_following(changed, key)}, _FIT)
-    if sum(needs(changed)[0].values()) > have_cpus:
+    if cpus_of(requests(changed)) > have_cpus:
         runners = fitting_runners(changed, have_cpus)
         changed = changed.with_values({"rollouts.num_env_runners": runners}, _FIT)
-    if sum(needs(changed)[0].values()) > have_cpus:  # processors for one process alone
+    if cpus_of(requests(changed)) > have_cpus:  # processors for one process alone
         changed = changed.with_values({"resources.num_cpus_for_main_process": 1}, _FIT)
     return changed, _told(experiment, changed, f"{_count(have_cpus, 'CPU')}, {_count(have_gpus, 'GPU')}")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 import sys
 from collections.abc import Mapping, Sequence
@@ -12,18 +13,19 @@ from typing import Any
 
 from rayfish.algorithm.batched.eligibility import fit
 from rayfish.algorithm.keys import remarks
+from rayfish.compat.ray_node import end_local_ray
 from rayfish.envs.build import EnvInfo
-from rayfish.errors import RayfishError
+from rayfish.errors import RayfishError, RunFailed
 from rayfish.experiment import Experiment
+from rayfish.experiment.result_names import todays_metric
 from rayfish.experiment.words import Override
-from rayfish.legacy.result_names import todays_metric
 from rayfish.metrics import names
 from rayfish.metrics.console import Console, open_console
 from rayfish.metrics.sinks import last_with, newest_first, open_sinks, sample_jsonl
 from rayfish.metrics.stop import StopConditions
 from rayfish.metrics.system import SystemUsage
 from rayfish.metrics.timing import bottleneck
-from rayfish.run import autotune, preflight, recover, resources, signing
+from rayfish.run import autotune, preflight, resources, signing
 from rayfish.run.checkpoint import (
     Checkpoints,
     adopt,
@@ -36,10 +38,12 @@ from rayfish.run.choose import with_fitting_algorithm
 from rayfish.run.directory import DONE, RunDirectory, find_checkpoint, find_resumable
 from rayfish.run.engine import RayOptions
 from rayfish.run.lease import Taken
-from rayfish.run.trainer import as_experiment, extended, with_warm_start
+from rayfish.run.trainer import Trainer, as_experiment, extended, with_warm_start
 from rayfish.run.trust import require_checkpoint, require_run
+from rayfish.run.worker_failures import LearnerLost
+from rayfish.supervise import watchdog
 from rayfish.supervise.error_messages import ending, explained, keep_traceback, of_files
-from rayfish.supervise.logs import capture
+from rayfish.supervise.logs import capture, to_terminal
 from rayfish.supervise.signals import Interrupts
 
 _ADVISE_AT = 3
@@ -112,7 +116,7 @@ def train(
     run = Run(experiment, directory, options, info, plain=plain, notes=notes, resumed=resumed, donor=donor)
     with run:
         while not run.over:
-            recover.iterate(run)
+            run.iterate()
         run.finish()
     return directory.path
 
@@ -211,7 +215,19 @@ class Run:
             raise of_files(late, self.directory.path) from late
 
     def iterate(self) -> None:
-        """One turn of the loop: train, write, show, save; `over` says why there is no next one."""
+        """One turn of the loop: train, write, show, save; `over` says why there is no next one.
+
+        A remote learner that dies in it costs the way back to the last checkpoint.
+        """
+        try:
+            self._iterate()
+        except LearnerLost as lost:
+            path, _ = self.checkpoints.newest()
+            back_to = f"iteration {int(path.name)}" if path else "the beginning"
+            self.trainer.losses.learner_died(lost, back_to)
+            self._go_back(path)
+
+    def _iterate(self) -> None:
         metrics = self.trainer.step()
         self.directory.require_held()
         if self.usage is not None:
@@ -279,10 +295,10 @@ class Run:
         if not fitting.batched and self.experiment.get("rollouts.runner") == "auto":
             self.console.note(f"RLlib's env runner samples: {fitting.why}")
         self.console.status("starting Ray and building the algorithm")
-        self._open.enter_context(recover.spoken_for(self))
-        self.trainer = self._open.enter_context(recover.open_trainer(self))
+        self._open.enter_context(watchdog.spoken_for(self._last_words))
+        self.trainer = self._open.enter_context(self._open_trainer())
         self.interrupts.begin()
-        resume_at = recover.restore(self) if self.resumed else None
+        resume_at = self._restore() if self.resumed else None
         self.sinks = self._open.enter_context(open_sinks(folder, self.experiment, resume_at=resume_at))
         for note in self.sinks.notes if self._donor is None else ():  # its files are in another run
             self.console.note(note, "WARNING")
@@ -293,6 +309,50 @@ class Run:
             self.console.recall(sample_jsonl(file), last_with(file, names.EVAL_RETURN_MEAN))
         if self.trainer.metrics:
             self.over = self.stop.reached(self.trainer.metrics) or ""
+
+    def _open_trainer(self) -> Trainer:
+        """The trainer of a run that begins or goes on; what it loses is reported on the run's console."""
+        experiment = self.experiment
+        if self.resumed and self.checkpoints.any():  # they hold all that is needed of a warm start
+            experiment = experiment.with_values({"algo.checkpoint_path": None}, "resumed")
+        trainer = Trainer(experiment, ray_options=self.options, info=self.info)
+        trainer.losses.tell = self.console.note
+        if self.resumed:
+            trainer.losses.load_state(self.directory.data.get("counters"))
+        return trainer
+
+    def _restore(self) -> int:
+        """Back to the last checkpoint of an earlier session; gives its iteration."""
+        path, damaged = self.checkpoints.newest()
+        if path is None:
+            self.checkpoints.drop_after(0)  # the draft of a first checkpoint, say
+            self.console.note("this run ended before its first checkpoint: starting it from the beginning")
+            return 0
+        notes = self.trainer.restore(path)
+        self.checkpoints.recall(path)
+        self.checkpoints.drop_after(self.trainer.iteration)
+        for note in (*damaged, f"resumed at iteration {self.trainer.iteration}", *notes):
+            self.console.note(note)
+        return self.trainer.iteration
+
+    def _go_back(self, path: Path | None) -> None:
+        """Algorithm, metrics and sinks as they were at a checkpoint; without one, at the beginning."""
+        self.trainer.rebuild()
+        if path is not None:
+            self.trainer.restore(path)
+            self.sinks.close()
+        resume_at = self.trainer.iteration
+        self.sinks.sinks = open_sinks(self.directory.path, self.experiment, resume_at=resume_at).sinks
+
+    def _last_words(self, reason: RunFailed) -> None:
+        """Ends a process that hangs: the run still gets its final status and its message."""
+        with suppress(Exception):
+            self.directory.finish("failed", reason.what)
+        with suppress(Exception):
+            self.console.finish("failed", "see below")
+            end_local_ray()
+        to_terminal(f"error: {reason}\n")
+        os._exit(reason.exit_code)
 
     def _save(self) -> None:
         self.directory.require_held()

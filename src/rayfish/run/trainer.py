@@ -36,11 +36,11 @@ from rayfish.run.choose import with_fitting_algorithm
 from rayfish.run.engine import RayOptions, repeatable_kernels, running_ray
 from rayfish.run.trainer_names import TrainerNames, as_evaluation
 from rayfish.run.trust import require_checkpoint
+from rayfish.run.worker_failures import Losses, require_finite
 from rayfish.supervise.error_messages import explained
 from rayfish.supervise.logs import hear_workers, settle, setup_worker
 from rayfish.supervise.pulse import Patience
 from rayfish.supervise.watchdog import Watch
-from rayfish.supervise.worker_failures import Losses, require_finite
 
 _STOP_S, _BUSY_STOP_S = 60.0, 5.0
 """How long workers have to close their environments: at the end of a run, and in an interrupted iteration."""

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rayfish.experiment import Experiment
+from rayfish.experiment.result_names import old_results
 from rayfish.legacy.hydra_keys import OLD_KEYS
-from rayfish.legacy.result_names import old_results
 from rayfish.metrics.collect import EPISODE_KEY
 
 if TYPE_CHECKING:

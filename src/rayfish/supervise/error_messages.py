@@ -1,4 +1,4 @@
-"""Faults of user code and of Ray, told in one message instead of a wall of traceback."""
+"""Exceptions of user code and of Ray as one message each, instead of a traceback."""
 
 from __future__ import annotations
 
@@ -14,8 +14,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rayfish.envs.guard import NOTE
-from rayfish.envs.restarts import OPTION
 from rayfish.errors import CheckpointError, RayfishError, RunFailed
 from rayfish.files import is_full, why_unwritable
 from rayfish.supervise.pulse import is_library
@@ -33,6 +31,10 @@ LESS_MEMORY = (
     "lower rollouts.num_env_runners, rollouts.num_envs_per_env_runner or "
     "training.train_batch_size_per_learner, or use a machine with more memory"
 )
+NOTE = "in step "
+"""Begins the note that an exception out of an environment carries: where in the episode it was."""
+
+RESTARTS = "fault_tolerance.restart_failed_sub_environments"
 _logger = logging.getLogger(__name__)
 
 
@@ -59,7 +61,7 @@ def explained(experiment: Experiment, watch: Watch | None = None) -> Iterator[No
         raise
     except Exception as error:
         keep_traceback(error)
-        reason = explain(error, str(experiment.get("environment.env")), OPTION if watch is not None else "")
+        reason = explain(error, str(experiment.get("environment.env")), RESTARTS if watch is not None else "")
         raise RunFailed(reason.what, reason.hint) from error
 
 
@@ -141,7 +143,7 @@ def explain_text(text: str, env: str) -> Reason | None:
         return Reason(_OWN_ERROR.sub("", message[0]), hint)
     notes = [line for line in message if line.startswith(NOTE)]
     said = " ".join(line for line in message if line not in notes)
-    return _reason(said, _last_of_user(frames), notes, env, OPTION)
+    return _reason(said, _last_of_user(frames), notes, env, RESTARTS)
 
 
 def explain_exit(text: str) -> Reason:

@@ -18,9 +18,9 @@ from types import FrameType
 from typing import TYPE_CHECKING
 
 from rayfish.errors import RunFailed
-from rayfish.run.engine import Lifeline
 from rayfish.supervise.pulse import Patience, noticed_pause, pulse, user_line
 from rayfish.supervise.pulse import hanging as hanging_call
+from rayfish.supervise.ray_watch import Lifeline
 from rayfish.supervise.worker_messages import heard
 
 if TYPE_CHECKING:

@@ -88,10 +88,10 @@ def tune(
         function = target if callable(target) else None
         plan = planning.resumed(folder, search, function, env, config)
         return run(plan, options, folder=folder, plain=plain)
-    messages, notes = as_words(overrides), list[str]()
+    words, notes = as_words(overrides), list[str]()
     if is_config(target):
         read = from_rllib.read(target)
-        target, messages, notes = None, [*read.words, *words], [*read.notes]
+        target, words, notes = None, [*read.words, *words], [*read.notes]
         env = read.env if env is None else env
     if words and not isinstance(target, str | None):
         raise RayfishError(
@@ -110,7 +110,7 @@ def tune(
         named = (word("runtime.name", name),) if name else ()
         placed = (word("runtime.local_dir", str(root)),) if str(root) != "runs" else ()
         plan = planning.of_experiment(
-            target, (*named, *placed, *messages), space=space, search=search, env=env, config_dir=config_dir
+            target, (*named, *placed, *words), space=space, search=search, env=env, config_dir=config_dir
         )
         plan.notes.extend(notes)
     return run(plan, options, plain=plain)

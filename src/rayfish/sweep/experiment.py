@@ -15,7 +15,7 @@ from rayfish.experiment.words import word
 from rayfish.metrics import names
 from rayfish.metrics.console import Console
 from rayfish.metrics.panel import View
-from rayfish.run import preflight, recover
+from rayfish.run import preflight
 from rayfish.run import resources as run_resources
 from rayfish.run.checkpoint import adopt
 from rayfish.run.directory import RunDirectory
@@ -107,21 +107,14 @@ class ExperimentTarget(Target):
 
 def needed(experiment: Experiment) -> Resources:
     """What a trial of this experiment holds: its main process, and a bundle for each remote one."""
-    cpus, gpus = run_resources.needs(experiment)
-    main_cpus = cpus.get("1 driver", 1.0)
-    learner = next((name for name in gpus if "learner" in name), "")
-    remote_learners = int(experiment.get("learners.num_learners") or 0)
-    workers: list[tuple[tuple[str, float], ...]] = []
-    for name, total in cpus.items():
-        count = int(float(name.split()[0])) if name != "1 driver" else 0
-        for _ in range(count):
-            share = gpus.get(name, 0.0) / count
-            if "learner" in name and learner:
-                share = gpus[learner] / count
-            bundle = (("CPU", total / count), ("GPU", share))
-            workers.append(tuple((what, amount) for what, amount in bundle if amount))
-    main_gpus = gpus.get(learner, 0.0) if not remote_learners else 0.0
-    return Resources(cpus=main_cpus, gpus=main_gpus, workers=tuple(workers))
+    asked = {request.role: request for request in run_resources.requests(experiment)}
+    main = asked.pop(run_resources.DRIVER)
+    workers = [
+        tuple((what, amount) for what, amount in (("CPU", each.cpus), ("GPU", each.gpus)) if amount)
+        for each in asked.values()
+        for _ in range(each.count)
+    ]
+    return Resources(cpus=main.cpus, gpus=main.gpus, workers=tuple(workers))
 
 
 class _TrialRun(Run):
@@ -166,7 +159,7 @@ class ExperimentWork(Work):
         before = self.run.trainer.iteration
         with writing(self.run.directory.path):
             while self.run.trainer.iteration <= before and not self.run.over:
-                recover.iterate(self.run)
+                self.run.iterate()
         return self.run.trainer.metrics
 
     def missed(self, heard: tuple[str, float]) -> list[Mapping[str, Any]]:

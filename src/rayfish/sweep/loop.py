@@ -220,7 +220,7 @@ class Loop:
             self.ending = f"{interrupts.requested}: interrupted"
         elif budget is not None and self.view.seconds > budget and not self.ending:
             self.ending = f"the time budget of {budget:g} s is spent"
-            self.live.note(f"{self.ending}: {words.on_ending(self.plan.kind)}")
+            self.live.note(f"{self.ending}: {messages.on_ending(self.plan.kind)}")
 
     # -- starting trials --------------------------------------------------------------------------
 

@@ -17,8 +17,8 @@ from typing import Any
 from rayfish.errors import RayfishError, RunNotFound
 from rayfish.experiment import Experiment
 from rayfish.experiment.experiment import dump
+from rayfish.experiment.result_names import todays_metric
 from rayfish.files import atomic_link, atomic_write, parse_json
-from rayfish.legacy.result_names import todays_metric
 from rayfish.run.directory import DEFAULT_ROOT, find_checkpoint, note_once
 from rayfish.sweep import messages
 from rayfish.sweep.directory import RUNNING, SweepDirectory, find_sweep

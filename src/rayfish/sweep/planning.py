@@ -15,9 +15,9 @@ from rayfish.errors import ConfigError, Problem, RayfishError, RunNotFound, did_
 from rayfish.experiment import Experiment, tree
 from rayfish.experiment.compose import named
 from rayfish.experiment.imports import load_object
+from rayfish.experiment.result_names import todays_metric
 from rayfish.experiment.sections import SECTIONS, defaults
 from rayfish.experiment.words import word
-from rayfish.legacy.result_names import todays_metric
 from rayfish.metrics import names
 from rayfish.run.choose import CHOSEN, with_fitting_algorithm
 from rayfish.run.trust import target_digest

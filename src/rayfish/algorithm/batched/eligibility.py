@@ -1,4 +1,6 @@
-"""Whether an experiment fits the batched path, in one sentence when it does not; imports no RLlib.
+"""Whether an experiment fits the batched path, in one sentence when it does not.
+
+Imports no RLlib, unless a custom model is named: its class is loaded, to see whether it is an RLModule.
 
 `rollouts.runner` is `auto` (batched where it fits), `batched` (or an error that says why not) or `rllib`.
 """
@@ -144,7 +146,7 @@ def _agents(experiment: Experiment, info: EnvInfo) -> str:
         return ""
     if not info.parallel:
         return "agents of an RLlib MultiAgentEnv may act in turns"
-    from rayfish.algorithm.build import policies_of
+    from rayfish.experiment.mapping import policies_of
 
     policies = policies_of(experiment)
     if len(policies) > 1:
@@ -207,7 +209,7 @@ def _model(experiment: Experiment, info: EnvInfo) -> str:
     name = experiment.get("algo.name")
     model = experiment.get("training.model") or {}
     if info.kind == "multi":
-        from rayfish.algorithm.build import policies_of
+        from rayfish.experiment.mapping import policies_of
 
         model = {**model, **(next(iter(policies_of(experiment).values())).get("model") or {})}
     remembers = bool(model.get("use_lstm"))

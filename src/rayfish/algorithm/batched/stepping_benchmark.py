@@ -19,7 +19,8 @@ from ray.tune.registry import ENV_CREATOR, _global_registry
 from rayfish.algorithm.batched.gpu_sampler import ResidentSampler
 from rayfish.algorithm.batched.runner import actor_for, sampler_for
 from rayfish.algorithm.batched.sampler import Sampler
-from rayfish.algorithm.build import build_config, policies_of
+from rayfish.algorithm.build import build_config
+from rayfish.experiment.mapping import policies_of
 from rayfish.generators import undisturbed
 
 if TYPE_CHECKING:

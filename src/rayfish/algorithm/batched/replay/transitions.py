@@ -15,6 +15,7 @@ from torch import Tensor
 
 from rayfish.algorithm.batched.rollout import Rollout, Tree
 from rayfish.errors import RayfishError
+from rayfish.memory import memory
 from rayfish.nested import map_nested
 from rayfish.text import size
 
@@ -53,8 +54,6 @@ def within_memory(capacity: int, like: Tree, device: torch.device) -> Iterator[N
     except (OSError, MemoryError, RuntimeError) as error:
         if isinstance(error, RuntimeError) and "memory" not in str(error):  # torch's own have no other mark
             raise
-        from rayfish.run.resources import memory
-
         free = torch.cuda.mem_get_info(device)[0] if device.type == "cuda" else memory()[0]
         row = sum(leaf[0].numel() * leaf.element_size() for leaf, _ in pairs(like, like))
         fitting = max(1, int(float(f"{_ROOM * free / row:.1e}")))  # to two digits

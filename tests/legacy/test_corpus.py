@@ -15,20 +15,20 @@ from rayfish.algorithm.unused_keys import is_dead
 from rayfish.errors import ConfigError
 from rayfish.experiment import tree
 from rayfish.experiment.compose import experiments_in
+from rayfish.experiment.result_names import todays_metric, why_gone
 from rayfish.experiment.sections import ALGORITHMS, METHODS, SECTIONS
 from rayfish.legacy.dropped_algorithms import CLOSEST
 from rayfish.legacy.file_format import OldExperiment, read_old
 from rayfish.legacy.key_tables import SAME, TRAINING
 from rayfish.legacy.migration import migrate
 from rayfish.legacy.outcome import FATES
-from rayfish.legacy.result_names import todays_metric, why_gone
 from rayfish.legacy.rules import outcomes
 from rayfish.legacy.training_keys import placed
 from rayfish.legacy.translate import Context, translate
 from rayfish.metrics import names
 from rayfish.models.options import OPTIONS
 
-FOLDER = Path(__file__).parents[2] / "old_files"
+FOLDER = Path(__file__).parents[1] / "old_files"
 CORPUS = sorted((FOLDER / "corpus").glob("*.y*ml"))
 KNOWN = json.loads((FOLDER / "known_keys.json").read_text())
 ALIVE = ("PPO", "APPO", "IMPALA", "DQN", "SAC", "CQL", "MARWIL", "BC", "DreamerV3")

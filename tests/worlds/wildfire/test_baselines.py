@@ -9,8 +9,8 @@ from rayfish.errors import RayfishError
 from rayfish.worlds.wildfire import WildfireVectorEnv
 from rayfish.worlds.wildfire.env import tactics
 from rayfish.worlds.wildfire.env.baselines import BASELINES, make_baseline, run_baseline
-from tests.envs.wildfire.test_act import FLAT
-from tests.envs.wildfire.test_env import WINDY
+from tests.worlds.wildfire.test_act import FLAT
+from tests.worlds.wildfire.test_env import WINDY
 
 LARGE_FIRES = {
     "simulation": "small",

@@ -12,7 +12,7 @@ from rayfish.worlds.wildfire.env.options import SMALL, Options
 from rayfish.worlds.wildfire.env.reward import Step
 from rayfish.worlds.wildfire.fire import benchmark
 from rayfish.worlds.wildfire.fire.benchmark import Benchmarks, Start
-from tests.envs.wildfire.test_act import FLAT, RIGHT, UP, env_at
+from tests.worlds.wildfire.test_act import FLAT, RIGHT, UP, env_at
 
 
 def a_step(**changed):

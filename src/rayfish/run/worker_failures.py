@@ -8,9 +8,9 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from rayfish import text
+from rayfish.compat.ray_node import memory_of_killed
 from rayfish.errors import RunFailed
 from rayfish.metrics import names
-from rayfish.run.engine import memory_of_killed
 from rayfish.supervise.error_messages import LESS_MEMORY, Reason, explain_exit
 from rayfish.supervise.worker_messages import heard
 

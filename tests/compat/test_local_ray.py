@@ -11,7 +11,7 @@ import time
 
 import pytest
 
-from rayfish.compat import local_ray
+from rayfish.compat import local_ray, ray_node
 from rayfish.errors import RayfishError
 from rayfish.run import engine
 from rayfish.run.engine import RayOptions, running_ray
@@ -21,7 +21,7 @@ NO_IDLE_WORKERS = "RAY_prestart_worker_first_driver"
 START = """
 import json, sys, threading, time
 import psutil
-from rayfish.run import local_ray
+from rayfish.compat import local_ray
 from rayfish.run.engine import RayOptions, running_ray
 
 workers, dashboard = int(sys.argv[1]), sys.argv[2] == "dashboard"
@@ -184,7 +184,7 @@ def test_names_registered_with_ray_outlive_the_ray_that_a_trainer_closes():
 def test_a_ray_whose_shutdown_never_returns_does_not_keep_the_process(monkeypatch):
     import ray
 
-    monkeypatch.setattr(engine, "_node", lambda: None)  # not the tests' own
+    monkeypatch.setattr(ray_node, "node", lambda: None)  # not the tests' own
     monkeypatch.setattr(engine, "_SHUTDOWN_S", 0.2)
     monkeypatch.setattr(ray, "is_initialized", lambda: True)
     for_ever = threading.Event()

@@ -17,7 +17,7 @@ from rayfish.worlds.wildfire import WildfireEnv
 from rayfish.worlds.wildfire.env import observe
 from rayfish.worlds.wildfire.env.agents import WildfireParallel
 from tests.envs.test_native_agents import together
-from tests.envs.wildfire.test_env import TINY, WINDY
+from tests.worlds.wildfire.test_env import TINY, WINDY
 
 SHORT = TINY | {"simulation": {"update_rate": 3, "runtime": "60m"}}
 

@@ -1,12 +1,8 @@
-"""Code as a user would write it, in a folder of its own, forgotten again after the test."""
+"""Code as a user would write it."""
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
-
-import gymnasium as gym
-import pytest
 
 GOOD = '''
 import gymnasium as gym
@@ -134,19 +130,3 @@ class UserFolder:
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(code)
         return file
-
-
-@pytest.fixture
-def folder(tmp_path, monkeypatch):
-    """An empty user folder, elsewhere than the current one; imports made from it are undone."""
-    monkeypatch.setattr(sys, "path", sys.path[:])
-    (tmp_path / "elsewhere").mkdir()
-    (tmp_path / "code").mkdir()
-    monkeypatch.chdir(tmp_path / "elsewhere")
-    before, ids = set(sys.modules), set(gym.registry)
-    yield UserFolder(tmp_path / "code")
-    for name in set(sys.modules) - before:
-        if str(getattr(sys.modules[name], "__file__", "") or "").startswith(str(tmp_path)):
-            del sys.modules[name]
-    for env_id in set(gym.registry) - ids:
-        del gym.registry[env_id]

@@ -16,7 +16,7 @@ from rayfish.legacy.outcome import FATES, Context
 from rayfish.legacy.rules import outcomes
 from rayfish.legacy.translate import translate
 
-KNOWN = json.loads((Path(__file__).parents[2] / "old_files/known_keys.json").read_text())
+KNOWN = json.loads((Path(__file__).parents[1] / "old_files/known_keys.json").read_text())
 ODD = (None, -1, True, "x", "", [], [1], [[0, 1]], {}, {"a": 1}, {5: 6}, 1e6, float("inf"), -2.5)
 
 

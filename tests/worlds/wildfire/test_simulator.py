@@ -435,7 +435,7 @@ def test_a_mistake_gets_a_sentence(wrong, said):
 def test_the_gpus_loop_makes_the_same_fires():
     """On numba's CUDA simulator, thread by thread; on a real GPU by `benchmarks/wildfire.py --gpu`."""
     script = """
-from rayfish.worlds.wildfire import cuda
+from rayfish.worlds.wildfire.fire import cuda
 from rayfish.worlds.wildfire.fire.simulator import Simulator
 cuda.THREADS = 16
 config = {"area": {"screen_size": [9, 11]}, "terrain": {"fuel": {"functional": {

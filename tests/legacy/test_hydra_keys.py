@@ -6,10 +6,10 @@ import pytest
 
 from rayfish import Experiment
 from rayfish.experiment import tree
+from rayfish.experiment.result_names import STOP_KEYS
 from rayfish.experiment.sections import ALGORITHMS, SECTIONS
 from rayfish.legacy.dropped_algorithms import CLOSEST
 from rayfish.legacy.hydra_keys import OLD_KEYS
-from rayfish.legacy.result_names import STOP_KEYS
 
 
 @pytest.mark.parametrize(

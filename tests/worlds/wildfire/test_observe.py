@@ -10,7 +10,7 @@ import pytest
 from rayfish.worlds.wildfire import WildfireEnv, WildfireVectorEnv
 from rayfish.worlds.wildfire.env import observe
 from rayfish.worlds.wildfire.env.options import BOUNDS, Options
-from tests.envs.wildfire.test_act import DOWN, FLAT, LEFT, RIGHT, env_at
+from tests.worlds.wildfire.test_act import DOWN, FLAT, LEFT, RIGHT, env_at
 
 
 def parts(env, obs, agent=0):

@@ -1,0 +1,1 @@
+"""Replay: transitions kept in rings, drawn with or without priorities, handed between processes."""

@@ -1,0 +1,72 @@
+"""Modules of Rayfish by the names they had before: in users' code, and in runs that were written then.
+
+An old name gives the very module of today, so that classes are the same under both names. Only what can
+stand in a user's file, a saved config or a pickle is listed.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.abc
+import importlib.machinery
+import sys
+from collections.abc import Sequence
+from types import ModuleType
+
+_WILDFIRE = {
+    "fire": "behave benchmark codes conditions cuda embers fuels geo layers lines noise readers rothermel "
+    "scenarios sections settings simfire simulator spread tables",
+    "env": "act agents agents_vector baselines env episodes observe options reward starts survey tactics",
+    "pictures": "render",
+}
+MOVED = {
+    "rayfish.envs.wildfire": "rayfish.worlds.wildfire",
+    **{
+        f"rayfish.envs.wildfire.{name}": f"rayfish.worlds.wildfire.{room}.{name}"
+        for room, modules in _WILDFIRE.items()
+        for name in modules.split()
+    },
+    "rayfish.envs.kinds": "rayfish.envs.env_kind",
+    "rayfish.envs.last": "rayfish.envs.observe_last",
+    "rayfish.envs.old_api": "rayfish.legacy.env_api",
+    "rayfish.envs.old_gym": "rayfish.legacy.gym",
+    "rayfish.envs.pulse": "rayfish.supervise.pulse",
+    "rayfish.algorithm.recorded": "rayfish.algorithm.offline_data",
+    "rayfish.algorithm.tasks": "rayfish.algorithm.curriculum",
+}
+
+
+def install() -> None:
+    """Let this process find the old names; once.
+
+    Before every other finder: a folder of an old name with nothing but compiled files is a package, too.
+    """
+    if not any(isinstance(finder, MovedModules) for finder in sys.meta_path):
+        sys.meta_path.insert(0, MovedModules())
+
+
+class MovedModules(importlib.abc.MetaPathFinder):
+    """The finder; see the module's docstring."""
+
+    def find_spec(
+        self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
+    ) -> importlib.machinery.ModuleSpec | None:
+        """A spec for a listed name; None for every other."""
+        return importlib.machinery.ModuleSpec(name, _Alias(MOVED[name])) if name in MOVED else None
+
+
+class _Alias(importlib.abc.Loader):
+    """Gives the module of today."""
+
+    def __init__(self, today: str) -> None:
+        self._today = today
+
+    def create_module(self, spec: importlib.machinery.ModuleSpec) -> ModuleType:
+        """The module itself."""
+        module = importlib.import_module(self._today)
+        self._spec = module.__spec__
+        return module
+
+    def exec_module(self, module: ModuleType) -> None:
+        """It has run already; only its spec, which the import system has replaced, is put back."""
+        module.__spec__ = self._spec

@@ -1,0 +1,1 @@
+"""What watches over processes: logs, hanging calls, workers that die, messages about errors, signals."""

@@ -1,0 +1,1 @@
+"""The environments that come with Rayfish, one folder each; none of them needs Ray."""

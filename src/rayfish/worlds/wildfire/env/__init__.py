@@ -1,0 +1,1 @@
+"""Agents in a fire: actions, observations, rewards, Gymnasium and PettingZoo environments, baselines."""

@@ -1,0 +1,1 @@
+"""The fire itself: landscapes, fuels, physics, many fires at once. Neither agents nor learning."""

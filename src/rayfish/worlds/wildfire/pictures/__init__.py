@@ -1,0 +1,1 @@
+"""Pictures of fires and of the agents in them."""
