@@ -25,10 +25,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rayfish.errors import CheckpointError, RayfishError, RunNotFound
+from rayfish.experiment.result_names import todays_metric
 from rayfish.experiment.tree import leaves
 from rayfish.files import atomic_link, atomic_write, last_write, parse_json, set_aside, why_unwritable
 from rayfish.legacy.checkpoints import refuse
-from rayfish.legacy.result_names import todays_metric
 from rayfish.metrics import names
 from rayfish.run import lease, manifest
 from rayfish.run.lookup import SweepFolder, age, answering, few, newest_first, sweeps_at, wrong_types

@@ -17,7 +17,8 @@ import pytest
 import torch
 from ray.rllib.env.multi_agent_env import MultiAgentEnv
 
-from rayfish.algorithm.batched.replay.buffer import PrioritizedReplayBuffer, ReplayBuffer, transitions
+from rayfish.algorithm.batched.replay import transitions
+from rayfish.algorithm.batched.replay.buffer import PrioritizedReplayBuffer, ReplayBuffer
 from rayfish.algorithm.batched.replay.priorities import Priorities
 from rayfish.algorithm.batched.rollout import Rollout
 from rayfish.algorithm.batched.sampler import Decision, Sampler
