@@ -14,11 +14,12 @@ from collections.abc import Sequence
 from types import ModuleType
 
 _WILDFIRE = {
-    "fire": "behave benchmark codes conditions cuda embers fuels geo layers lines noise readers rothermel "
-    "scenarios sections settings simfire simulator spread tables",
+    "fire": "behave benchmark codes conditions cuda cuda_kernel embers fuels geo layers lines noise readers rothermel "
+    "scenarios sections settings simfire simfire_rates simfire_spread simulator spread tables",
     "env": "act agents agents_vector baselines env episodes observe options reward starts survey tactics",
     "pictures": "render",
 }
+_EXAMPLES = "ant_rand_goal cartpole_mass curriculum_capable_env halfcheetah_rand_direc pendulum_mass policy_mapping_fn"
 MOVED = {
     "rayfish.envs.wildfire": "rayfish.worlds.wildfire",
     **{
@@ -26,11 +27,21 @@ MOVED = {
         for room, modules in _WILDFIRE.items()
         for name in modules.split()
     },
+    **{
+        f"rayfish.envs.old_examples{name}": f"rayfish.legacy.examples{name}"
+        for name in ("", *(f".{one}" for one in _EXAMPLES.split()))
+    },
     "rayfish.envs.kinds": "rayfish.envs.env_kind",
     "rayfish.envs.last": "rayfish.envs.observe_last",
     "rayfish.envs.old_api": "rayfish.legacy.env_api",
+    "rayfish.envs.observed": "rayfish.envs.space_check",
     "rayfish.envs.old_gym": "rayfish.legacy.gym",
+    "rayfish.envs.old_gym_seeding": "rayfish.legacy.gym_seeding",
+    "rayfish.envs.old_spaces": "rayfish.legacy.gym_spaces",
     "rayfish.envs.pulse": "rayfish.supervise.pulse",
+    "rayfish.algorithm.batched.rings": "rayfish.algorithm.batched.replay.rings",
+    "rayfish.algorithm.batched.priorities": "rayfish.algorithm.batched.replay.priorities",
+    "rayfish.algorithm.batched.replay_parts": "rayfish.algorithm.batched.replay.transitions",
     "rayfish.algorithm.recorded": "rayfish.algorithm.offline_data",
     "rayfish.algorithm.tasks": "rayfish.algorithm.curriculum",
 }
