@@ -5,8 +5,6 @@ from __future__ import annotations
 import subprocess
 import sys
 
-from rayfish.compat import preload
-
 
 def alone(code: str) -> list[str]:
     """The lines that a fresh interpreter prints."""
@@ -76,5 +74,11 @@ def test_all_that_an_algorithm_needs_is_there_and_jax_and_the_compiler_are_not()
     assert alone(code) == ["[True, True, True] True", "[]"]
 
 
-def test_an_algorithm_that_cannot_be_imported_is_nobodys_problem_yet():
-    preload.import_ahead("NoSuchAlgorithm")
+def test_an_algorithm_that_cannot_be_imported_keeps_nothing_else_from_being_imported():
+    code = (
+        "import sys\n"
+        "from rayfish.compat.preload import import_ahead\n"
+        "import_ahead('NoSuchAlgorithm')\n"
+        "print('rayfish.algorithm.build' in sys.modules, 'rayfish.algorithm.workers' in sys.modules)"
+    )
+    assert alone(code) == ["True True"]

@@ -1,8 +1,9 @@
-"""The doctor finds what is wrong and says how to mend it."""
+"""The doctor finds what is wrong and says how to fix it."""
 
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from typer.testing import CliRunner
@@ -11,11 +12,17 @@ from rayfish.algorithm import signatures
 from rayfish.run import doctor
 
 
-def test_every_topic_is_looked_at_and_every_warning_has_a_fix(workdir):
+def test_every_topic_is_looked_at_and_every_warning_has_a_fix(workdir, monkeypatch):
+    """On a machine with little memory, a full disk and no authentication."""
+    monkeypatch.setenv("RAY_AUTH_MODE", "disabled")
+    monkeypatch.setattr("psutil.virtual_memory", lambda: SimpleNamespace(available=1e9, total=4e9))
+    monkeypatch.setattr("shutil.disk_usage", lambda place: SimpleNamespace(free=1e8, total=1e11, used=1e11))
     found = list(doctor.checks(start_ray=False))
     topics = {check.topic for check in found}
     assert {"python", "packages", "cores", "memory", "gpu", "display", "threads", "disk", "tokens"} <= topics
-    assert all(check.fix for check in found if check.level != doctor.OK)
+    warned = [check for check in found if check.level != doctor.OK]
+    assert {"memory", "shared memory", "disk", "tokens"} <= {check.topic for check in warned}
+    assert all(check.fix for check in warned)
     assert all(check.what for check in found)
 
 

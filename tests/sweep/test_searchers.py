@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from rayfish.errors import ConfigError, MissingExtra
-from rayfish.sweep.searchers import Known, Searcher, method_of, open_searcher, tune_search
+from rayfish.sweep.searchers import Known, Searcher, method_of, open_searcher, optuna_search, tune_search
 from rayfish.sweep.searchers.codec import axes
 from rayfish.sweep.settings import Search
 from rayfish.sweep.space import Space, parameters_in
@@ -350,8 +350,9 @@ def test_a_method_whose_package_is_missing_names_the_extra() -> None:
     assert "rayfish[tune-bohb]" in str(error.value)
 
 
-@pytest.mark.parametrize(
-    "pruner", ["median", "successive_halving", "hyperband", "percentile", "wilcoxon", "patient"]
-)
+@pytest.mark.parametrize("pruner", sorted(optuna_search.PRUNERS))
 def test_every_pruner_can_be_named(pruner: str) -> None:
-    go_on(opened("optuna", config={"pruner": pruner, "n_startup_trials": 3}), 1, 5)
+    limits = {"pruner_config": {"lower": 0.0}} if pruner == "threshold" else {}
+    searcher = opened("optuna", config={"pruner": pruner, "n_startup_trials": 3, **limits})
+    assert type(searcher.study.pruner).__name__ == optuna_search.PRUNERS[pruner]
+    assert len(go_on(searcher, 1, 5)) == 5

@@ -14,12 +14,15 @@ from collections.abc import Sequence
 from types import ModuleType
 
 _WILDFIRE = {
-    "fire": "behave benchmark codes conditions cuda cuda_kernel embers fuels geo layers lines noise readers rothermel "
-    "scenarios sections settings simfire simfire_rates simfire_spread simulator spread tables",
+    "fire": "behave benchmark codes conditions cuda cuda_kernel embers fuels geo layers lines noise readers "
+    "rothermel scenarios sections settings simfire simfire_rates simfire_spread simulator spread tables",
     "env": "act agents agents_vector baselines env episodes observe options reward starts survey tactics",
     "pictures": "render",
 }
-_EXAMPLES = "ant_rand_goal cartpole_mass curriculum_capable_env halfcheetah_rand_direc pendulum_mass policy_mapping_fn"
+_EXAMPLES = (
+    *("ant_rand_goal", "cartpole_mass", "curriculum_capable_env"),
+    *("halfcheetah_rand_direc", "pendulum_mass", "policy_mapping_fn"),
+)
 MOVED = {
     "rayfish.envs.wildfire": "rayfish.worlds.wildfire",
     **{
@@ -29,7 +32,7 @@ MOVED = {
     },
     **{
         f"rayfish.envs.old_examples{name}": f"rayfish.legacy.examples{name}"
-        for name in ("", *(f".{one}" for one in _EXAMPLES.split()))
+        for name in ("", *(f".{one}" for one in _EXAMPLES))
     },
     "rayfish.envs.kinds": "rayfish.envs.env_kind",
     "rayfish.envs.last": "rayfish.envs.observe_last",
