@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from syrupy.extensions.single_file import SingleFileSnapshotExtension, WriteMode
 
+from tests.bad_input.harness import slug
 from tests.helpers import rayfish
 
 
@@ -13,6 +14,12 @@ class TextFile(SingleFileSnapshotExtension):
 
     _write_mode = WriteMode.TEXT
     file_extension = "txt"
+
+    @classmethod
+    def get_snapshot_name(cls, *, test_location, index=0):
+        """The test's name and its case as one plain file name: `the-message-of.typo-in-a-file`."""
+        name = super().get_snapshot_name(test_location=test_location, index=index)
+        return slug(name.removeprefix("test_").replace("[", ".").rstrip("]"))
 
 
 @pytest.fixture

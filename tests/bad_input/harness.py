@@ -25,6 +25,11 @@ LONGEST_S = 40
 PLAIN = {"COLUMNS": "120", "TERM": "dumb", "NO_COLOR": "1", "CUDA_VISIBLE_DEVICES": ""}
 
 
+def slug(name: str) -> str:
+    """A case's name for test ids and files: no spaces, no signs that a shell reads."""
+    return re.sub(r"[^A-Za-z0-9.]+", "-", name).strip("-").lower()
+
+
 @dataclass(frozen=True)
 class Case:
     """One mistake.

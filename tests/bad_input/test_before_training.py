@@ -10,13 +10,13 @@ from dataclasses import replace
 import pytest
 
 from tests.bad_input.cases import CASES
-from tests.bad_input.harness import Case, half_written, kept, lay_out, run, text_of
+from tests.bad_input.harness import Case, half_written, kept, lay_out, run, slug, text_of
 from tests.helpers import small_disk
 
 NAMED = {case.name: case for case in CASES}
 
 
-@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+@pytest.mark.parametrize("case", CASES, ids=lambda case: slug(case.name))
 def test_the_message_of(case, tmp_path, monkeypatch, request, snapshot):
     lay_out(case, tmp_path, request.getfixturevalue("trained_runs") if case.trained else None)
     runs, files = set(tmp_path.glob("runs/*/*")), kept(tmp_path)

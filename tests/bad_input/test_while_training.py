@@ -19,7 +19,7 @@ from tests.bad_input.faults import (
     steady,
     train,
 )
-from tests.bad_input.harness import Case, text_of
+from tests.bad_input.harness import Case, slug, text_of
 from tests.helpers import info_of, only_run, small_disk
 
 pytestmark = pytest.mark.slow
@@ -99,7 +99,7 @@ FAULTS = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.name)
+@pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: slug(fault.name))
 def test_the_message_when(fault, tmp_path, snapshot, monkeypatch, ray_session):
     check(fault, tmp_path, snapshot, monkeypatch)
 
