@@ -41,7 +41,7 @@ class Problem:
 
 
 class RayfishError(Exception):
-    """A mistake a person can mend: `what` happened with its values, and the next step in `hint`."""
+    """A mistake a person can fix: `what` happened with its values, and the next step in `hint`."""
 
     exit_code = 1
 

@@ -34,7 +34,7 @@ def test_check_of_a_broken_environment_exits_with_one_and_the_remedy(folder, mon
     result = runner.invoke(app, ["check", "old.py:Old"], catch_exceptions=False)
     assert result.exit_code == 1
     assert "3 values instead of five" in result.output
-    assert "1 error to mend" in result.output
+    assert "1 error to fix" in result.output
 
 
 def test_check_takes_nested_values_and_refuses_other_words(folder, monkeypatch):

@@ -114,7 +114,7 @@ def test_a_fault_is_told_as_if_it_had_happened_here(make, fault, kind, said):
     reason = explain(caught.value, "world.py:World")
     assert said in reason.what
     assert "in step 3 of the episode" in reason.what
-    assert "mend" in reason.hint and "world_" in reason.hint
+    assert "fix" in reason.hint and "world_" in reason.hint
 
 
 def test_an_environment_that_cannot_be_made_in_its_process_says_why(make):

@@ -128,7 +128,7 @@ def test_a_syntax_error_shows_file_line_and_text(folder):
 
 
 def test_a_module_that_was_mended_loads_at_the_next_try(folder):
-    folder.write("mended.py", "1 / 0")
-    failing("mended:X", folder)
-    folder.write("mended.py", "X = 'now it is longer'")
-    assert load_object("mended:X", folder.paths).startswith("now")
+    folder.write("fixed.py", "1 / 0")
+    failing("fixed:X", folder)
+    folder.write("fixed.py", "X = 'now it is longer'")
+    assert load_object("fixed:X", folder.paths).startswith("now")

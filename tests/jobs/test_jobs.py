@@ -172,11 +172,11 @@ class TestRunning:
     def test_a_failing_job_is_one_failing_job_and_only_it_runs_again(self, workdir):
         (workdir / "lib").mkdir()
         (workdir / "lib/mine.py").write_text("WORD = 'imported'\n")
-        mended = "import os; print('trying'); raise SystemExit(0 if os.path.exists('mended') else 3)"
+        fixed = "import os; print('trying'); raise SystemExit(0 if os.path.exists('fixed') else 3)"
         jobs = JobList(
             (
                 python("good", "import mine, os; print(mine.WORD, os.environ['OMP_NUM_THREADS'])", 2),
-                python("bad", mended),
+                python("bad", fixed),
                 Job("missing", ("no-such-program",)),
             ),
             modules=(str(workdir / "lib"),),
@@ -188,7 +188,7 @@ class TestRunning:
         assert "no-such-program was not found" in found["missing"].error
         assert (workdir / "out/good/log.txt").read_text() == "imported 2\n"
         assert "good    │ imported 2" in text and "bad     │ trying" in text
-        (workdir / "mended").touch()
+        (workdir / "fixed").touch()
         again, text = run(jobs, workdir / "out", resume=True)
         assert [again[name].state for name in ("good", "bad", "missing")] == ["done", "done", "failed"]
         assert again["good"].earlier and not again["bad"].earlier

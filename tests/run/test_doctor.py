@@ -103,4 +103,4 @@ def test_the_command_prints_findings_and_fails_when_something_must_be_mended(mon
     monkeypatch.setenv("RAY_TMPDIR", "/nowhere/" + "x" * 100)
     broken = CliRunner().invoke(app, ["--no-ray"])
     assert broken.exit_code == 1
-    assert "to mend" in broken.output
+    assert "to fix" in broken.output

@@ -281,7 +281,7 @@ def test_a_logged_traceback_becomes_one_line():
     )
     reason = explain_text(text, "me.py:Env")
     assert reason.what == "ValueError: boom (env.py:12 in step, in step 7 of the episode)"
-    assert reason.hint.startswith("mend /home/me/env.py:12; rayfish env check me.py:Env")
+    assert reason.hint.startswith("fix /home/me/env.py:12; rayfish env check me.py:Env")
     assert explain_text("nothing of the kind", "env") is None
 
 

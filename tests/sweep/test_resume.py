@@ -171,7 +171,7 @@ def test_two_processes_do_not_resume_the_same_sweep(tmp_path):
 
 @pytest.mark.parametrize("scheduler", ["none", "asha", "hyperband", "pbt"])
 def test_failed_trials_have_another_try_when_more_failures_are_allowed(tune, tmp_path, scheduler):
-    mended, calls = tmp_path / "mended", tmp_path / "calls"
+    fixed, calls = tmp_path / "fixed", tmp_path / "calls"
 
     def train(config):
         from rayfish import sweep
@@ -181,7 +181,7 @@ def test_failed_trials_have_another_try_when_more_failures_are_allowed(tune, tmp
         with calls.open("a") as file:
             file.write(f"{config['x']:.4f} from {begun}\n")
         for step in range(begun + 1, 4):
-            if config["x"] > 0.5 and step == 3 and not mended.exists():
+            if config["x"] > 0.5 and step == 3 and not fixed.exists():
                 raise RuntimeError("the licence server is gone")
             here = tmp_path / f"state-{config['x']}"
             here.mkdir(exist_ok=True)
@@ -193,7 +193,7 @@ def test_failed_trials_have_another_try_when_more_failures_are_allowed(tune, tmp
     failed = {t.number for t in first.trials if t.state == "failed"}
     assert failed
     assert len(failed) < 6
-    mended.touch()
+    fixed.touch()
     calls.unlink()
     same = tune(resume=first.folder)
     assert {t.number for t in same.trials if t.state == "failed"} == failed
@@ -260,7 +260,7 @@ def test_a_trial_that_was_stopped_for_want_of_the_metric_goes_on_with_another(tu
 
 @pytest.mark.parametrize("scheduler", ["none", "asha", "hyperband", "pbt"])
 def test_another_metric_scores_all_trials_and_runs_those_that_lack_it(tune, tmp_path, scheduler):
-    calls, mended = tmp_path / "calls", tmp_path / "mended"
+    calls, fixed = tmp_path / "calls", tmp_path / "fixed"
 
     def train(config):
         from rayfish import sweep
@@ -268,14 +268,14 @@ def test_another_metric_scores_all_trials_and_runs_those_that_lack_it(tune, tmp_
         with calls.open("a") as file:
             file.write(f"{config['x']}\n")
         for step in range(1, 4):
-            cost = {"cost": -config["x"] * step} if config["x"] < 3 or mended.exists() else {}
+            cost = {"cost": -config["x"] * step} if config["x"] < 3 or fixed.exists() else {}
             sweep.report({"score": config["x"] * step, **cost})
 
     settings = {"scheduler": scheduler, "method": "random", "num_samples": 4, "max_concurrent": 1}
     first = tune(train, {"x": "randint(1,6)"}, metric="score", seed=4, **settings)
     lack = [t.params["x"] for t in first.trials if t.params["x"] >= 3]
     assert lack and len(lack) < 4
-    mended.touch()
+    fixed.touch()
     calls.unlink()
     again = tune(resume=first.folder, metric="cost")
     assert sorted(map(int, calls.read_text().split())) == sorted(lack)
@@ -308,7 +308,7 @@ def test_a_full_disk_ends_a_sweep_with_one_message_and_costs_no_trial(tune, disk
     filler = disk / "filler"
 
     def train(config):
-        if config["x"] == 2 and not (disk / "mended").exists():
+        if config["x"] == 2 and not (disk / "fixed").exists():
             with filler.open("wb", buffering=0) as file, contextlib.suppress(OSError):
                 while True:
                     file.write(bytes(4096))
@@ -322,7 +322,7 @@ def test_a_full_disk_ends_a_sweep_with_one_message_and_costs_no_trial(tune, disk
     with pytest.raises(RayfishError, match=r"cannot be written: No space left on device"):
         tune(resume=folder)
     filler.unlink()
-    (disk / "mended").touch()
+    (disk / "fixed").touch()
     result = tune(resume=folder)
     assert [(t.state, t.value) for t in result.trials] == [(DONE, x) for x in (1, 2, 3, 4)]
 

@@ -28,7 +28,7 @@ class TaskSetter(RLlibCallback):
     """Calls the curriculum function after each iteration, and keeps the tasks it has given.
 
     There is one in the driver, which knows the results, and one on each runner, which knows the
-    tasks of that runner's environments: those that are made anew get them again.
+    tasks of that runner's environments: those that are made again get them again.
 
     :param path: the function, by import path
     :param paths: folders where the user's code is looked up
@@ -60,7 +60,7 @@ class TaskSetter(RLlibCallback):
         if failed:
             raise CodeError(
                 f"environment.env_task_fn failed: {failed}",
-                f"mend {self.path}",
+                f"fix {self.path}",
             )
 
     def on_env_runners_recreated(
@@ -80,7 +80,7 @@ class TaskSetter(RLlibCallback):
             )
 
     def on_environment_created(self, *, env_runner: Any, **kwargs: Any) -> None:
-        """On a runner: environments made anew within it go on with the tasks of those before."""
+        """On a runner: environments made again within it go on with the tasks of those before."""
         _set_again(env_runner, self.tasks)
 
     def _count(self, runners: Mapping[str, Any]) -> None:

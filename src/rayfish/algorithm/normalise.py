@@ -138,7 +138,7 @@ class NormalizeObservations(ConnectorV2):
             self._reports = {}
 
     def whole_state(self) -> dict[str, Any]:
-        """All of it, with the parts the sums were made of: adding them up anew must round alike."""
+        """All of it, with the parts the sums were made of: adding them up again must round alike."""
         return {
             "runner": self._runner,
             "total": _copy(self._total),

@@ -1,7 +1,7 @@
 """RLlib's settings as a table: which keys each section takes, their types, defaults and meaning.
 
 The table for the pinned Ray is shipped as signatures.json, so that checking an experiment imports no
-RLlib. With another Ray it is made anew, once, into the user's cache folder.
+RLlib. With another Ray it is made again, once, into the user's cache folder.
 
     python -m rayfish.algorithm.signatures        # regenerate the shipped file from the installed Ray
 """
@@ -27,7 +27,7 @@ SHIPPED_TABLE = Path(__file__).with_name("signatures.json")
 """The table made from the Ray this release is pinned to."""
 
 LAYOUT = 1
-"""Version of the table's form; one of another version in the cache is made anew."""
+"""Version of the table's form; one of another version in the cache is made again."""
 
 Entry = dict[str, Any]
 """One key: {"type": "int | null", "default": ..., "doc": "..."}."""

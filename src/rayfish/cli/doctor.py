@@ -14,7 +14,7 @@ def doctor(
 ) -> None:
     """Look at this machine: versions, cores, memory, GPU, display, threads, disk, Ray, tokens.
 
-    Each finding comes with its fix. Exits with 1 if something has to be mended before training.
+    Each finding comes with its fix. Exits with 1 if something has to be fixed before training.
     """
     from rich.table import Table
     from rich.text import Text
@@ -41,7 +41,7 @@ def doctor(
     failed, warned = levels.count(FAIL), levels.count(WARN)
     console.print()
     if failed:
-        console.print(f"[bold red]{failed} to mend[/] before training, {warned} to know about.")
+        console.print(f"[bold red]{failed} to fix[/] before training, {warned} to know about.")
         raise typer.Exit(1)
     ending = f", {warned} to know about" if warned else ""
     console.print(f"[green]Ready[/]{ending}. Train something: [bold]rayfish train cartpole[/]")

@@ -36,7 +36,7 @@ def check(
         typer.Option("--import", metavar="MODULE", help="Import first; it may register ENV."),
     ] = None,
 ) -> None:
-    """Say what is wrong with an environment and how to mend it.
+    """Say what is wrong with an environment and how to fix it.
 
     [bold]rayfish env check my_env.py:MyEnv size=8[/bold]
     """
@@ -168,7 +168,7 @@ def _show(console: Console, name: str, info: EnvInfo | None, findings: list[Find
     console.print(table)
     console.print()
     if errors:
-        console.print(f"[bold red]{_count(errors, 'error')}[/] to mend before training.")
+        console.print(f"[bold red]{_count(errors, 'error')}[/] to fix before training.")
     elif warned:
         console.print(f"[green]It can be trained on[/], with [yellow]{_count(warned, 'warning')}[/].")
     else:

@@ -1,6 +1,6 @@
 """The `rayfish` command: the one place where errors become messages and exit codes.
 
-Imports nothing at first: `rayfish train` begins anew with settled hashes, and what was imported
+Imports nothing at first: `rayfish train` begins again with settled hashes, and what was imported
 before that would be imported twice.
 """
 
@@ -147,7 +147,7 @@ def _is_command() -> bool:
 
 
 def _settle_hashes() -> None:
-    """Starts the command anew, in the same process, with the order of sets settled.
+    """Starts the command again, in the same process, with the order of sets settled.
 
     RLlib walks through sets of agent and policy names, so that a run of several agents would
     otherwise never repeat. Only an interpreter that starts can be told so.

@@ -48,7 +48,7 @@ class AgentsVector(Vector):
     """Environments of several agents in the shape of RLlib's `MultiAgentEnv`, stepped one after the other.
 
     Slot `e * agents + a` is agent `a` of environment `e`. An agent that is away (not born, or ended
-    before the others) waits; when an environment's last agent ends, it begins anew in the same step.
+    before the others) waits; when an environment's last agent ends, it begins again in the same step.
 
     :param policy: the name of the policy that all agents share
     """
@@ -220,7 +220,7 @@ class AgentSlots(GymVector):
         self._lengths = np.zeros(len(self._returns), np.int64)
 
     def step(self, actions: Any) -> Moment:
-        """One step of every environment; those that end begin anew in it."""
+        """One step of every environment; those that end begin again in it."""
         obs, rewards, terminated, truncated, infos = self.env.step(actions)
         obs, rewards = map_nested(as_array, obs), as_array(rewards)
         terminated, truncated = as_array(terminated).astype(bool), as_array(truncated).astype(bool)

@@ -349,7 +349,7 @@ def _made_parallel(env: Any, name: str) -> Any:
 def _failed(doing: str, error: Exception, paths: Sequence[str] = ()) -> EnvironmentFault:
     last = user_frame(error) or traceback.extract_tb(error.__traceback__)[-1]
     text = f"{type(error).__name__}: {error}".rstrip(": ")
-    hint = "mend that line, or the env_config it was given; --debug shows the whole traceback"
+    hint = "fix that line, or the env_config it was given; --debug shows the whole traceback"
     if (
         isinstance(error, FileNotFoundError)
         and error.filename

@@ -1,4 +1,4 @@
-"""What is wrong with an environment and how to mend it: the work of `rayfish env check`.
+"""What is wrong with an environment and how to fix it: the work of `rayfish env check`.
 
 The checks run in order, each on what the earlier ones have proved: spaces, then what reset and step
 return, then the values over random episodes, then repeatability, endings, speed and pickling.
@@ -105,7 +105,7 @@ def _contract(env: Any, report: Report) -> None:
             report.add("error", topic, fault.what, fault.hint)
             raise _Stop from fault
         except Exception as error:
-            report.add("error", topic, _raised(f"{topic}()", error), "mend that line")
+            report.add("error", topic, _raised(f"{topic}()", error), "fix that line")
             raise _Stop from error
         for agent, observation in seen.items():
             for what, hint in values.mask_faults(observation, observations[agent], actions[agent]):
@@ -140,7 +140,7 @@ def _episodes(env: Any, player: Player, seed: int, report: Report) -> None:
         try:
             play(player, seed + episode, _STEPS_LOOKED_AT, look)
         except Exception as error:
-            report.add("error", "step", _raised("an episode", error), "mend that line")
+            report.add("error", "step", _raised("an episode", error), "fix that line")
             raise _Stop from error
         if is_parallel(env) and player.now.over and env.agents:
             report.add(

@@ -174,7 +174,7 @@ def _keyed(place: str, name: str, value: Any, inner: Any) -> None:
     if strange:
         raise ContractBroken(
             f"the {name} of {place} name {strange[0]!r}, which is not in possible_agents {list(known)}",
-            "list every agent that may appear in possible_agents, or mend the name",
+            "list every agent that may appear in possible_agents, or fix the name",
         )
 
 

@@ -15,7 +15,7 @@ class Finding:
     :param level: "error" stops training, "warning" may spoil it, "note" is good to know, "ok" is fine
     :param topic: what was looked at ("reset", "observations", "speed")
     :param what: what was seen, with the values
-    :param hint: how to mend it
+    :param hint: how to fix it
     """
 
     level: Level

@@ -114,7 +114,7 @@ class _Guarding:
         cls, file, line = source_of(self.env, method)
         where = f" ({Path(file).name}:{line})" if file else ""
         what = f"{method}() of {cls}{where} returned {wrong.what}, in step {self.episode_step} of the episode"
-        place = f"mend {file}:{line}" if file else f"mend {cls}"
+        place = f"fix {file}:{line}" if file else f"fix {cls}"
         return EnvironmentFault(
             what, f"{place}: {wrong.hint}; rayfish env check {self.name} tries the environment by itself"
         )

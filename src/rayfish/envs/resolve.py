@@ -115,7 +115,7 @@ def _from_entry_point(name: str) -> Any | None:
     except (ImportError, AttributeError) as error:
         raise CodeError(
             f"the entry point {name!r} = {point.value!r} does not load: {error}",
-            f"mend or reinstall {point.dist.name if point.dist else 'its package'}",
+            f"fix or reinstall {point.dist.name if point.dist else 'its package'}",
         ) from error
 
 

@@ -19,7 +19,7 @@ _FINITE = "divisions by zero and overflows are the usual cause"
 
 @dataclass(frozen=True)
 class Wrong:
-    """What is wrong with a returned value (reads after "returned"), and how to mend it."""
+    """What is wrong with a returned value (reads after "returned"), and how to fix it."""
 
     what: str
     hint: str

@@ -158,7 +158,7 @@ def _discrete_faults(value: Any, space: spaces.Discrete, name: str) -> list[tupl
         return [(f"{name} is {_short(value)}, its space is {space}", "return an int")]
     low, high = int(space.start), int(space.start + space.n - 1)
     if not low <= int(value) <= high:
-        return [(f"{name} is {int(value)}, outside {low}..{high} of {space}", "raise n, or mend the value")]
+        return [(f"{name} is {int(value)}, outside {low}..{high} of {space}", "raise n, or fix the value")]
     return []
 
 

@@ -1,4 +1,4 @@
-"""Many environments as one: a step takes and gives arrays, whatever way finished episodes begin anew.
+"""Many environments as one: a step takes and gives arrays, whatever way finished episodes begin again.
 
 Gymnasium's vectors reset a finished environment in the same step (its last observation travels in the
 infos), in the step after (which then is no step of an episode), or not by themselves. A `Vector` hides
@@ -63,7 +63,7 @@ class Moment:
     """What one step of all slots gave.
 
     :param obs: [N, ...] what each slot sees now; the next episode's first observation where one ended
-        and began anew in the same step
+        and began again in the same step
     :param rewards: [N]
     :param terminated: [N] ended for good
     :param truncated: [N] cut off
@@ -197,7 +197,7 @@ class GymVector(Vector):
         return map_nested(as_array, obs)
 
     def step(self, actions: Any) -> Moment:
-        """One step; an environment that only began anew in it took none."""
+        """One step; an environment that only began again in it took none."""
         obs, rewards, terminated, truncated, infos = self.env.step(actions)
         obs, rewards = map_nested(as_array, obs), as_array(rewards)
         terminated, truncated = as_array(terminated).astype(bool), as_array(truncated).astype(bool)
@@ -227,7 +227,7 @@ class GymVector(Vector):
         return Moment(obs, rewards, terminated, truncated, valid, ended, final, final_apart=apart, lost=lost)
 
     def state(self) -> dict[str, Any]:
-        """Sums of the running episodes, and which of them begin anew in the next step."""
+        """Sums of the running episodes, and which of them begin again in the next step."""
         names = ("_returns", "_lengths", "_over", "_mode", "finished")
         return {name: getattr(self, name) for name in names}
 

@@ -167,7 +167,7 @@ class Experiment:
         return changed(self, words) if words else self
 
     def with_values(self, values: Mapping[str, Any], origin: str) -> Experiment:
-        """A copy with some dotted keys set anew, their origin noted."""
+        """A copy with some dotted keys set again, their origin noted."""
         config, origins = copy.deepcopy(self.config), dict(self.origins)
         for dotted, value in values.items():
             tree.put(config, dotted, value)

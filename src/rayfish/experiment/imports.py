@@ -212,7 +212,7 @@ def _broken(name: str, error: BaseException) -> CodeError:
     hint = install[0] if install and isinstance(error, ImportError) else hint
     if isinstance(error, ModuleNotFoundError) and error.name:
         gone = gone_env(error.name)
-        hint = gone[1] if gone else f"pip install {error.name.split('.')[0]}, or mend that import"
+        hint = gone[1] if gone else f"pip install {error.name.split('.')[0]}, or fix that import"
     return CodeError(f"importing {name!r} failed{where}: {reason}{source}", hint)
 
 

@@ -39,21 +39,21 @@ _GYM: dict[str, Today] = {
     "Acrobot-v0": Today(
         "Acrobot-v1", "500 steps in place of 200, and sines and cosines in place of the angles"
     ),
-    "FrozenLake-v0": Today("FrozenLake-v1", "its rewards were mended since"),
-    "FrozenLake8x8-v0": Today("FrozenLake8x8-v1", "its rewards were mended since"),
+    "FrozenLake-v0": Today("FrozenLake-v1", "its rewards were fixed since"),
+    "FrozenLake8x8-v0": Today("FrozenLake8x8-v1", "its rewards were fixed since"),
     "CliffWalking-v0": Today("CliffWalking-v1", "the same cliff"),
-    "Blackjack-v0": Today("Blackjack-v1", "how a natural counts was mended since"),
-    "Taxi-v1": Today("Taxi-v3", "the map was mended, and a ride never starts at its goal"),
-    "Taxi-v2": Today("Taxi-v3", "the map was mended since"),
+    "Blackjack-v0": Today("Blackjack-v1", "how a natural counts was fixed since"),
+    "Taxi-v1": Today("Taxi-v3", "the map was fixed, and a ride never starts at its goal"),
+    "Taxi-v2": Today("Taxi-v3", "the map was fixed since"),
     "LunarLander-v1": Today("LunarLander-v3", "energy costs reward, and there may be wind"),
-    "LunarLander-v2": Today("LunarLander-v3", "wind begins anew with each episode"),
+    "LunarLander-v2": Today("LunarLander-v3", "wind begins again with each episode"),
     "LunarLanderContinuous-v1": Today(
         "LunarLanderContinuous-v3", "energy costs reward, and there may be wind"
     ),
-    "LunarLanderContinuous-v2": Today("LunarLanderContinuous-v3", "wind begins anew with each episode"),
-    "BipedalWalker-v1": Today("BipedalWalker-v3", "energy costs reward, and the lidar was mended since"),
-    "BipedalWalker-v2": Today("BipedalWalker-v3", "the lidar was mended since"),
-    "BipedalWalkerHardcore-v2": Today("BipedalWalkerHardcore-v3", "the lidar was mended since"),
+    "LunarLanderContinuous-v2": Today("LunarLanderContinuous-v3", "wind begins again with each episode"),
+    "BipedalWalker-v1": Today("BipedalWalker-v3", "energy costs reward, and the lidar was fixed since"),
+    "BipedalWalker-v2": Today("BipedalWalker-v3", "the lidar was fixed since"),
+    "BipedalWalkerHardcore-v2": Today("BipedalWalkerHardcore-v3", "the lidar was fixed since"),
     "CarRacing-v0": Today(
         "CarRacing-v3", "when a lap counts as finished has changed, and it ends the episode"
     ),
@@ -71,7 +71,7 @@ _MUJOCO: dict[str, tuple[str, str]] = {
     "Walker2d": ("v4", ""),
     "Swimmer": ("v4", ""),
     "Reacher": ("v4", ""),
-    "Pusher": ("v5", "the density of the pushed object was mended since"),
+    "Pusher": ("v5", "the density of the pushed object was fixed since"),
     "InvertedPendulum": ("v4", ""),
     "InvertedDoublePendulum": ("v4", ""),
 }
@@ -214,5 +214,5 @@ def _example(name: str) -> Today | None:
     module, _, rest = place.removeprefix(f"{OLD_EXAMPLES}.").partition(".")
     if module not in MOVED or not rest:
         return None
-    remark = "written anew" if MOVED[module].startswith(_OURS) else "where Ray keeps it now"
+    remark = "written again" if MOVED[module].startswith(_OURS) else "where Ray keeps it now"
     return Today(f"{MOVED[module]}.{rest}", remark)

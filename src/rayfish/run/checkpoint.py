@@ -141,7 +141,7 @@ def require_fitting(folder: Path, header: dict[str, Any], trainer: Trainer) -> N
         if here != made:
             raise CheckpointError(
                 f"{folder} was made with other spaces of {header['env']}: {_differing(made, here)}",
-                "give the env_config of that run, or train anew",
+                "give the env_config of that run, or train again",
             )
 
 
@@ -176,7 +176,7 @@ def restore(folder: Path, trainer: Trainer) -> list[str]:
         steps = snapshot.refill_replay(trainer.algorithm)
         notes.append(f"this checkpoint has no replay buffer: learning continues after {steps:,} new steps")
     if not (folder / "processes").is_dir():
-        notes.append("this checkpoint is of an older Rayfish: episodes begin anew and random numbers differ")
+        notes.append("this checkpoint is of an older Rayfish: episodes begin again and random numbers differ")
         return notes
     states = {path.stem: path.read_bytes() for path in (folder / "processes").glob("[!.]*.lz4")}
     missing = snapshot.put(trainer.algorithm, states)

@@ -35,7 +35,7 @@ _LONGEST_TEMP_DIR = 45
 
 @dataclass(frozen=True)
 class Check:
-    """One finding: the topic, `ok`, `warn` or `fail`, what was found, and how to mend it."""
+    """One finding: the topic, `ok`, `warn` or `fail`, what was found, and how to fix it."""
 
     topic: str
     level: str

@@ -190,7 +190,7 @@ class Trainer(TrainerNames):
         return notes
 
     def rebuild(self) -> None:
-        """The algorithm ended by force and built anew, as at the beginning of the run."""
+        """The algorithm ended by force and built again, as at the beginning of the run."""
         from rayfish.algorithm.workers import end_all
 
         end_all(self.algorithm)
@@ -364,7 +364,7 @@ class Trainer(TrainerNames):
             end_all(algorithm)
 
     def _warm_start(self, folder: str) -> None:
-        """Weights and normaliser of another run's checkpoint; counters and optimizers start anew."""
+        """Weights and normaliser of another run's checkpoint; counters and optimizers start again."""
         from rayfish.algorithm.weights import load_normaliser, load_weights, sync_runners
 
         manifest.require_files(Path(folder), "algorithm/")

@@ -56,7 +56,7 @@ class Losses:
         heard.begin(self._env)
 
     def rebuilt(self, algorithm: Any) -> None:
-        """The algorithm was built (anew): its workers begin their own counts at zero."""
+        """The algorithm was built (again): its workers begin their own counts at zero."""
         from rayfish.algorithm.workers import census
 
         self._restarts, self._deaths, self._dropped, self._anew = {}, {}, 0, 0

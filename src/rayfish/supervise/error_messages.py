@@ -165,7 +165,7 @@ def _reason(text: str, frame: tuple[str, int, str] | None, notes: list[str], env
     if frame is not None:
         file, line, name = frame
         places.append(f"{Path(file).name}:{line} in {name}")
-        hints.append(f"mend {file}:{line}")
+        hints.append(f"fix {file}:{line}")
         if notes or name in ("step", "reset", "__init__", "render"):
             hints.append(f"rayfish env check {env} tries the environment by itself")
             if option and notes and not _OUT_OF_MEMORY.search(text):

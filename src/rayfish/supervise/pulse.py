@@ -91,7 +91,7 @@ _pulse = Pulse()
 
 
 def pulse() -> Pulse:
-    """The figures of this very process; a forked child begins anew."""
+    """The figures of this very process; a forked child begins again."""
     global _pulse
     if _pulse.pid != os.getpid():
         _pulse = Pulse()
@@ -117,7 +117,7 @@ def hanging(timeout_s: float | None, others: Collection[int] = ()) -> tuple[str,
 
 
 def noticed_pause(before: float, every: float) -> float:
-    """The time now; after a pause of the whole process (Ctrl-Z, a stopped container) waiting begins anew.
+    """The time now; after a pause of the whole process (Ctrl-Z, a stopped container) waiting begins again.
 
     :param before: when the watching thread's last round began
     :param every: how long a round takes

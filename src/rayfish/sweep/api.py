@@ -225,7 +225,7 @@ def _session(
         if metric != view.metric:
             live.note(f"all trials are scored by {view.metric} from now on, before by {metric}")
         unfinished = sum(not trial.finished for trial in view.trials.values())
-        where = " from their checkpoints, or anew where there is none" if unfinished else ""
+        where = " from their checkpoints, or again where there is none" if unfinished else ""
         done = text.counted(len(view.trials) - unfinished, "trial")
         live.note(f"resumed: {done} finished before, {unfinished} to go on{where}")
     interrupts.tell, interrupts.plan = live.note, messages.on_ending(loop.plan.kind)

@@ -32,7 +32,7 @@ _KEPT_FOR_OTHERS = 4  # checkpoints: a population's trials go on from each other
 
 @dataclass
 class ExperimentTarget(Target):
-    """One experiment, its parameters set anew for every trial.
+    """One experiment, its parameters set again for every trial.
 
     :param compose: gives the experiment that words upon the base describe; called where the sweep is
     :param population: trials go on from each other's checkpoints, which must be there when they do

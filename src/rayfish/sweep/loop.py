@@ -369,7 +369,7 @@ class Loop:
 
     def _go_on(self, trial: Trial) -> None:
         if self.ending:
-            again = self.plan.target.can_resume or self.plan.kind == "program"  # which then begins anew
+            again = self.plan.target.can_resume or self.plan.kind == "program"  # which then begins again
             self._end_early(trial, PAUSED if self._interrupted and again else STOPPED, self.ending)
         else:
             self.crew.ask(trial.number, "step")

@@ -173,7 +173,7 @@ def test_an_episode_that_does_not_go_on_ends_at_what_was_seen_last():
     buffer.add(play.rollout(4))
     open_ends = [column[-1] for column in play.order if not play.steps[column[-1]][3]]
     assert open_ends
-    play.now = [play.new() for _ in range(2)]  # the runner began anew
+    play.now = [play.new() for _ in range(2)]  # the runner began again
     buffer.add(play.rollout(4))
     batch = buffer.sample(1000, n_step=6, gamma=GAMMA)
     found = numbers(batch["obs"])

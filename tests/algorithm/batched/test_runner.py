@@ -378,7 +378,7 @@ def test_a_checkpoint_of_one_path_goes_on_in_the_other(order, tmp_path, ray_sess
             np.testing.assert_array_equal(value, weights[name])
         torch.testing.assert_close(adam_of(trainer), adam)
         metrics = trainer.step()
-    assert notes, "that environments begin anew is to be told"
+    assert notes, "that environments begin again is to be told"
     assert metrics["run/iteration"] == 3
     assert metrics["run/env_steps"] > 300
 

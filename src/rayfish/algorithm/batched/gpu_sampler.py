@@ -1,7 +1,7 @@
 """Sampling from environments that live beside the policy: tensors in, tensors out, nothing leaves the device.
 
 Such an environment is a Gymnasium `VectorEnv` in the autoreset mode SAME_STEP whose arrays are torch
-tensors and whose infos always hold `final_obs`, what every copy saw before it may have begun anew. When
+tensors and whose infos always hold `final_obs`, what every copy saw before it may have begun again. When
 its metadata says `"in_place": True` (it keeps its state in the same tensors, and decides nothing in
 Python by their values), a whole rollout is recorded as one CUDA graph.
 """

@@ -1,1 +1,1 @@
-"""RLlib's example environments that today's Ray no longer ships, written anew under their old names."""
+"""RLlib's example environments that today's Ray no longer ships, written again under their old names."""

@@ -58,7 +58,7 @@ class Lines:
         self._earlier = Earlier(earlier) if isinstance(earlier, int) else earlier
         self._offset, self._tail, self._rest = self._earlier.size, self._earlier.tail, b""
         self.anew = False
-        """Whether the last reading began at the beginning again, as the file was written anew."""
+        """Whether the last reading began at the beginning again, as the file was written again."""
 
     def passed(self) -> list[str]:
         """The whole lines that stood there before; none where they are not there any more."""
@@ -106,7 +106,7 @@ class Lines:
 class _Reports:
     """Reports that stand on lines of a file, each given once.
 
-    A file that is written anew may hold what was read before: a logger that found a new column, a table
+    A file that is written again may hold what was read before: a logger that found a new column, a table
     that is written whole each time. What is the same at the same place is then passed over. What an
     earlier attempt wrote is not, unless this one goes on from there: it may well do the same again.
 

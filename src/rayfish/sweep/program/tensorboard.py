@@ -2,7 +2,7 @@
 
 An event file is a row of records (length, checksum of the length, data, checksum of the data), the data
 an `Event` protocol buffer. TensorBoard's own readers stop at a record that is still being written and
-begin anew; here the reading goes on where it ended.
+begin again; here the reading goes on where it ended.
 """
 
 from __future__ import annotations

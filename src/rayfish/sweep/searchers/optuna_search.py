@@ -57,7 +57,7 @@ _NAME = "rayfish"  # Optuna's Hyperband draws brackets from the study's name: a 
 class OptunaSearcher(Searcher):
     """An Optuna study in memory.
 
-    The sampler's random numbers are set anew for each point from the seed and the point's number, so a
+    The sampler's random numbers are set again for each point from the seed and the point's number, so a
     search that was interrupted goes on exactly as it would have (`tpe`, `gp`, `random`, `qmc`; `cmaes`
     keeps its course, but not to the digit).
 

@@ -549,7 +549,7 @@ class PrioritizedReplayBuffer(ReplayBuffer):
 
 
 class _Past:
-    """What a buffer held before its rings were made anew."""
+    """What a buffer held before its rings were made again."""
 
     def __init__(self, buffer: ReplayBuffer) -> None:
         self._streams = buffer._streams

@@ -45,7 +45,7 @@ def action_space_of(given: Options) -> gym.Space[Any]:
 
 
 class WildfireVectorEnv(VectorEnv):
-    """N wildfires with agents, stepped together; an episode that is over begins anew in the same step.
+    """N wildfires with agents, stepped together; an episode that is over begins again in the same step.
 
     :param num_envs: N
     :param render_mode: `rgb_array` or None

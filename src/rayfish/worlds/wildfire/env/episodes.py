@@ -88,7 +88,7 @@ class Episodes:
         """Episodes begin.
 
         :param which: indices
-        :param seeds: of each of these, where its chance begins anew
+        :param seeds: of each of these, where its chance begins again
         """
         for place, seed in enumerate(seeds or ()):
             if seed is not None:

@@ -35,7 +35,7 @@ class Starts:
         self._turns = np.arange(number)
 
     def seed(self, n: int, seed: int) -> None:
-        """An episode's chance begins anew; fires in turn go on from the one that the seed says."""
+        """An episode's chance begins again; fires in turn go on from the one that the seed says."""
         self.rngs[n] = np.random.default_rng(seed)
         self._turns[n] = seed
 

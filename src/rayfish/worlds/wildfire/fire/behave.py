@@ -76,7 +76,7 @@ class Behave:
         self._keep_time(before)
 
     def look_again(self, fire: int) -> None:
-        """What burns makes its offers anew: the ground or the wind has changed."""
+        """What burns makes its offers again: the ground or the wind has changed."""
         self._change_wind(fire, int(self._segment[fire]))
 
     def begin(self, fire: int, cells: np.ndarray, seed: int) -> None:

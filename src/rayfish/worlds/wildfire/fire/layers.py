@@ -103,7 +103,7 @@ def make(settings: Settings, rng: np.random.Generator) -> Landscape:
 
 
 def redraw(settings: Settings, landscape: Landscape, rng: np.random.Generator) -> Landscape:
-    """The landscape of another episode: what is in `randomize` is drawn anew, all else shared."""
+    """The landscape of another episode: what is in `randomize` is drawn again, all else shared."""
     drawn = settings.randomize or ()
     parts: dict[str, Any] = {}
     if "elevation" in drawn:
@@ -290,7 +290,7 @@ def _patches(settings: Settings, rng: np.random.Generator) -> NDArray[np.int16]:
 def _chaparral(
     seed: int | None, shape: tuple[int, int], rng: np.random.Generator
 ) -> list[NDArray[np.float64]]:
-    """SimFire's fuels: it seeds anew before every number, so that a seed gives one fuel for the whole map."""
+    """SimFire's fuels: it seeds again before every number, so a seed gives one fuel for the whole map."""
     if seed is None:
         return [rng.uniform(low, high, size=shape) for low, high in _CHAPARRAL_RANGES]
     share = np.random.RandomState(seed).random_sample()

@@ -16,7 +16,7 @@ from rayfish.worlds.wildfire.fire import readers as r
 PHYSICS = ("behave", "simfire")
 
 RANDOMIZE = ("elevation", "fuel", "wind", "moisture", "ignition")
-"""What can be drawn anew for each episode."""
+"""What can be drawn again for each episode."""
 
 MOISTURES = ("m1h", "m10h", "m100h", "herb", "woody")
 """Dead fuel that dries within 1, 10 and 100 hours, live herbs, live woody fuel."""
@@ -453,7 +453,7 @@ class CfdWind:
 
 @dataclass(frozen=True)
 class RandomWind:
-    """How wind is drawn anew (`randomize: [wind]`): speeds times a factor, directions turned by
+    """How wind is drawn again (`randomize: [wind]`): speeds times a factor, directions turned by
     an angle; perlin wind gets other noise instead.
     """
 
@@ -491,7 +491,7 @@ def _moisture(given: Any, where: str) -> Any:
 
 @dataclass(frozen=True)
 class RandomMoisture:
-    """How moisture is drawn anew (`randomize: [moisture]`): that of dead fuel times one factor."""
+    """How moisture is drawn again (`randomize: [moisture]`): that of dead fuel times one factor."""
 
     factor: Annotated[tuple[float, float], partial(r.between, low=0)] = (0.5, 1.5)
 
@@ -516,7 +516,7 @@ class Environment:
 class Settings:
     """All settings of a wildfire.
 
-    :param randomize: what is drawn anew for each episode: elevation, fuel, wind, moisture, ignition
+    :param randomize: what is drawn again for each episode: elevation, fuel, wind, moisture, ignition
     """
 
     area: Area = field(default_factory=Area)

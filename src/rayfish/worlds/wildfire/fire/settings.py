@@ -310,7 +310,7 @@ def _check_shape(shape: Shape, size: tuple[int, int], where: str) -> None:
 
 
 def _check_randomize(settings: Settings) -> None:
-    """Whatever is to be drawn anew must have something that can be drawn."""
+    """Whatever is to be drawn again must have something that can be drawn."""
     terrain, position = settings.terrain, settings.fire.fire_initial_position.type
     topography = terrain.topography
     hills = topography.functional.function if topography.type == "functional" else topography.type

@@ -75,12 +75,12 @@ class Simulator:
         landscapes: Sequence[Landscape] | None = None,
         seed: int | None = None,
     ) -> None:
-        """Fires start anew, all or the given ones; what is randomised is drawn anew.
+        """Fires start again, all or the given ones; what is randomised is drawn again.
 
         :param fires: indices or a mask
         :param ignitions: for each of these fires the cells (x, y) it starts with, in place of drawn ones
         :param landscapes: for each of these fires the landscape, in place of drawn ones
-        :param seed: begins the drawing anew
+        :param seed: begins the drawing again
         """
         if seed is not None:
             self._rng = np.random.default_rng(seed)
@@ -281,7 +281,7 @@ class Simulator:
         return found[0] if len(found) == 1 else np.stack(found)
 
     def _set_layer(self, name: str, value: Any) -> None:
-        """A layer of all fires [H, W] or of each [N, H, W]; it stays at `reset` unless it is drawn anew.
+        """A layer of all fires [H, W] or of each [N, H, W]; it stays at `reset` unless it is drawn again.
 
         Wind takes the place of a series.
         """

@@ -201,7 +201,7 @@ def start(fires: Fires, n: int, cells: Any, costs: Any, width: int, stride: int)
 
 @njit(cache=True)
 def look_again(fires: Fires, n: int, costs: Any, since: Any, starts: Any, width: int, stride: int) -> None:
-    """All offers anew: lines were placed, or the wind has changed.
+    """All offers again: lines were placed, or the wind has changed.
 
     What a front has crossed of a cell so far it keeps, at the speeds of the winds it had.
 
