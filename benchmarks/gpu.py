@@ -47,7 +47,7 @@ class Loop:
         self.vector = ResidentVector(env)
         self.sampler = ResidentSampler(self.vector, ActorCriticActor(net, actions))
         self.learner = ppo.PPO(net, actions, torch.optim.Adam(net.parameters(), lr=lr))
-        self.settings = ppo.Settings(
+        self.settings = ppo.PPOSettings(
             gamma=0.99,
             lambda_=0.95,
             clip_param=0.2,

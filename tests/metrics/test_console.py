@@ -11,7 +11,7 @@ from rich.console import Console as RichConsole
 
 from rayfish.metrics import names
 from rayfish.metrics.console import LiveConsole, PlainConsole, open_console
-from rayfish.metrics.panel import View, draw, env_figures
+from rayfish.metrics.panel import RunView, draw, env_figures
 from rayfish.metrics.stop import StopConditions
 
 GOAL = StopConditions({names.RETURN_MEAN: 475, names.ENV_STEPS: 1_000_000})
@@ -62,14 +62,14 @@ def test_figures_of_the_environment_are_shown_and_more_are_announced(plain):
 
 
 def test_a_figure_that_ends_the_run_is_shown_first():
-    view = View("x", StopConditions({"env/figure_6": 9}), None)
+    view = RunView("x", StopConditions({"env/figure_6": 9}), None)
     view.update(line(**REPORTED))
     assert env_figures(view, 2) == ["env/figure_6 3", "env/figure_1 0.5", "(+4 in metrics.jsonl)"]
 
 
 def printed(width, height, *lines, **changes):
     """The panel's text after these metric lines."""
-    view = View("cartpole · PPO on CartPole-v1", GOAL, None)
+    view = RunView("cartpole · PPO on CartPole-v1", GOAL, None)
     for entry in lines:
         view.update(entry)
     for name, value in changes.items():
@@ -204,7 +204,7 @@ def test_messages_stand_above_the_live_panel():
     out = RichConsole(
         file=io.StringIO(), width=80, height=30, force_terminal=True, _environ={"TERM": "xterm"}
     )
-    console = LiveConsole(View("cartpole", GOAL, None), out)
+    console = LiveConsole(RunView("cartpole", GOAL, None), out)
     console.update(line(1))
     console.log("INFO", "runner 1", "hello from the env")
     console.close()
@@ -222,7 +222,7 @@ def test_a_resumed_run_shows_its_whole_curve(plain):
 
 
 def test_drawing_is_cheap():
-    view = View("cartpole", GOAL, None)
+    view = RunView("cartpole", GOAL, None)
     for iteration in range(1, 2000):
         view.update(line(iteration))
     out = RichConsole(file=io.StringIO(), width=120, height=40, force_terminal=True)

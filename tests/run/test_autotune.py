@@ -12,10 +12,10 @@ import torch
 
 import rayfish
 from rayfish.algorithm.batched.eligibility import NATIVE, PROCESSES, STACKED
-from rayfish.algorithm.batched.stepping_benchmark import Trial
+from rayfish.algorithm.batched.stepping_benchmark import Measurement
 from rayfish.experiment import Experiment
 from rayfish.run import autotune, preflight
-from rayfish.run.autotune import ENVS, KEY, MODE, RUNNERS, Search, best_of, counts
+from rayfish.run.autotune import ENVS, KEY, MODE, RUNNERS, SteppingSearch, best_of, counts
 from rayfish.run.engine import RayOptions
 from tests.helpers import comparable, info_of, metrics_of
 
@@ -88,11 +88,11 @@ class Table:
         if rate is None:
             raise RuntimeError("cannot be pickled")
         self.tried.append((way, envs))
-        return Trial(way, envs, rate, self.env_share, self.ready_s)
+        return Measurement(way, envs, rate, self.env_share, self.ready_s)
 
 
 def searched(ways, numbers, **rates):
-    search = Search(ways, numbers, Table({STACKED: lambda n: 1000.0, **rates}))
+    search = SteppingSearch(ways, numbers, Table({STACKED: lambda n: 1000.0, **rates}))
     search.run()
     return search
 
@@ -118,17 +118,17 @@ def test_a_way_that_fails_is_told_and_the_others_are_measured():
 
 def test_what_takes_longer_than_the_budget_is_not_tried():
     bench = Table({STACKED: lambda n: 0.5, PROCESSES: lambda n: 0.5 * n}, ready_s=3.0)
-    search = Search([STACKED, PROCESSES], [64], bench)
+    search = SteppingSearch([STACKED, PROCESSES], [64], bench)
     search.run()
     assert search.trials == []
     assert "takes too long to measure" in search.remarks[0]
 
 
 def test_the_fewest_environments_near_the_fastest_are_chosen():
-    trials = [Trial(NATIVE, 8, 50.0), Trial(NATIVE, 16, 95.0), Trial(NATIVE, 32, 100.0)]
+    trials = [Measurement(NATIVE, 8, 50.0), Measurement(NATIVE, 16, 95.0), Measurement(NATIVE, 32, 100.0)]
     assert best_of(trials).envs == 16
-    assert best_of([*trials, Trial(PROCESSES, 4, 120.0)]).way == NATIVE
-    assert best_of([*trials, Trial(PROCESSES, 4, 200.0)]).way == PROCESSES
+    assert best_of([*trials, Measurement(PROCESSES, 4, 120.0)]).way == NATIVE
+    assert best_of([*trials, Measurement(PROCESSES, 4, 200.0)]).way == PROCESSES
 
 
 @pytest.mark.parametrize(

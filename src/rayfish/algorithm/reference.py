@@ -30,7 +30,7 @@ BY_ALGORITHM = "by algorithm"
 
 
 @dataclass(frozen=True)
-class Row:
+class KeyRow:
     """One key as people read it.
 
     :param key: the key within its section
@@ -66,12 +66,12 @@ def section_names() -> list[str]:
     return names
 
 
-def rows(section: str, algo: str | None = None) -> list[Row]:
+def rows(section: str, algo: str | None = None) -> list[KeyRow]:
     """The living keys of a section; for `training` those of one algorithm, or those that all share."""
     if section == MODEL:
         return [_model_row(key) for key in OPTIONS]
     own = [
-        Row(key, _typed(f.type, f.unit), _shown(f.default), f.doc, f.choices, True)
+        KeyRow(key, _typed(f.type, f.unit), _shown(f.default), f.doc, f.choices, True)
         for key, f in SECTIONS[section].own.items()
     ]
     known = _shared_training() if section == "training" and algo is None else entries(section, algo)
@@ -84,7 +84,7 @@ def rows(section: str, algo: str | None = None) -> list[Row]:
     return own + theirs
 
 
-def all_rows(section: str, algo: str | None = None) -> list[Row]:
+def all_rows(section: str, algo: str | None = None) -> list[KeyRow]:
     """Like `rows`, but `training` without an algorithm has the keys of every algorithm."""
     found = {row.key: row for row in rows(section, algo)}
     if section == "training" and algo is None:
@@ -94,23 +94,23 @@ def all_rows(section: str, algo: str | None = None) -> list[Row]:
     return list(found.values())
 
 
-def special_rows(algo: str) -> list[Row]:
+def special_rows(algo: str) -> list[KeyRow]:
     """The keys of `training` that this algorithm has and not all others."""
     shared = set(_shared_training())
     return [row for row in rows("training", algo) if not row.is_own and row.key not in shared]
 
 
-def _model_row(key: str) -> Row:
+def _model_row(key: str) -> KeyRow:
     option = OPTIONS[key]
     takes = option.type + (" | null" if option.nullable else "")
-    return Row(key, takes, _shown(option.default), option.doc, option.choices, True)
+    return KeyRow(key, takes, _shown(option.default), option.doc, option.choices, True)
 
 
-def _rllib_row(section: str, key: str, entry: dict[str, Any], algo: str | None) -> Row:
+def _rllib_row(section: str, key: str, entry: dict[str, Any], algo: str | None) -> KeyRow:
     default = entry["default"] if algo is None else default_of(section, key, algo)
     # RLlib marks every parameter Optional; null is worth telling only where it is the default.
     takes = entry["type"] if default is None else entry["type"].removesuffix(" | null")
-    return Row(key, takes, _shown(default), entry["doc"], CHOICES.get(f"{section}.{key}", ()))
+    return KeyRow(key, takes, _shown(default), entry["doc"], CHOICES.get(f"{section}.{key}", ()))
 
 
 def _shared_training() -> dict[str, Any]:
@@ -200,7 +200,7 @@ def _section(name: str) -> Iterator[str]:
             yield from _table(special_rows(algo))
 
 
-def _table(found: list[Row]) -> Iterator[str]:
+def _table(found: list[KeyRow]) -> Iterator[str]:
     yield "| key | takes | default | what it does |"
     yield "|---|---|---|---|"
     for row in found:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Worker:
+class WorkerStatus:
     """One env runner as Ray sees it.
 
     :param name: as logs call it: "runner 2", "evaluation runner 1"
@@ -47,12 +47,12 @@ class Worker:
     cause: str = ""
 
 
-def census(algorithm: Algorithm) -> list[Worker]:
+def census(algorithm: Algorithm) -> list[WorkerStatus]:
     """Every remote env runner."""
     from ray._private import state
     from ray.core.generated import gcs_pb2
 
-    found: list[Worker] = []
+    found: list[WorkerStatus] = []
     managers = [entry for entry in _managers(algorithm) if entry[2].num_actors()]
     table: Any = state.state._connect_and_get_accessor() if managers else None
     for role, trains, manager in managers:
@@ -63,7 +63,7 @@ def census(algorithm: Algorithm) -> list[Worker]:
             row = gcs_pb2.ActorTableData.FromString(data)
             state_now = gcs_pb2.ActorTableData.ActorState.Name(row.state)
             gone = state_now == "DEAD"
-            worker = Worker(
+            worker = WorkerStatus(
                 name=f"{role} {number}",
                 pid=row.pid,
                 deaths=row.num_restarts + gone,

@@ -21,7 +21,7 @@ from rayfish.cli.evaluate import (
 from rayfish.legacy import evaluate_flags
 
 if TYPE_CHECKING:
-    from rayfish.run.rollout import Rollout
+    from rayfish.run.rollout import RecordedRollout
     from rayfish.terminal import Console
 
 _OLD_FILES = (".pkl", ".pickle", ".p", ".db", ".shelve", ".json", ".parquet", ".csv", ".out")
@@ -116,7 +116,7 @@ def _folder(out: str | None, notes: list[str]) -> str | None:
     return folder
 
 
-def _show(found: Rollout) -> None:
+def _show(found: RecordedRollout) -> None:
     from rayfish.terminal import Console
     from rayfish.text import counted
 
@@ -151,7 +151,7 @@ def _table(statistics: dict[str, dict[str, float]], *, wide: bool) -> Any:
     return table
 
 
-def _show_files(out: Console, found: Rollout) -> None:
+def _show_files(out: Console, found: RecordedRollout) -> None:
     from rich.markup import escape
 
     from rayfish.text import count, size

@@ -36,7 +36,7 @@ from rayfish.envs.env_kind import agents_and_spaces
 from rayfish.envs.play import ALL
 from rayfish.envs.restarts import LOST, RESTARTS
 from rayfish.envs.rewards import TRUE_RETURN, true_returns
-from rayfish.envs.vector import GymVector, Moment, Tree, Vector, _of_one, as_array
+from rayfish.envs.vector import GymVector, StepResult, Tree, Vector, _of_one, as_array
 from rayfish.errors import EnvironmentFault
 from rayfish.nested import map_nested
 
@@ -94,7 +94,7 @@ class AgentsVector(Vector):
             self._begin(index, None if seed is None else seed + index)
         return map_nested(np.copy, self._obs)
 
-    def step(self, actions: Any) -> Moment:
+    def step(self, actions: Any) -> StepResult:
         """One step of every environment; slots whose agent is away are not asked."""
         valid = self._here.copy()
         rewards = np.zeros(self.num_slots, np.float32)
@@ -139,7 +139,7 @@ class AgentsVector(Vector):
         if lost is not None:
             valid &= ~lost
         all_here = None if valid.all() else valid
-        return Moment(
+        return StepResult(
             map_nested(np.copy, self._obs),
             rewards,
             terminated,
@@ -219,7 +219,7 @@ class AgentSlots(GymVector):
         self._returns = np.zeros(self.num_slots // len(self.agents))
         self._lengths = np.zeros(len(self._returns), np.int64)
 
-    def step(self, actions: Any) -> Moment:
+    def step(self, actions: Any) -> StepResult:
         """One step of every environment; those that end begin again in it."""
         obs, rewards, terminated, truncated, infos = self.env.step(actions)
         obs, rewards = map_nested(as_array, obs), as_array(rewards)
@@ -230,7 +230,7 @@ class AgentSlots(GymVector):
             self.lost_steps += len(self._lengths)
             rewards, ended = rewards.astype(np.float32), np.zeros(0, np.int64)
             final = map_nested(lambda leaf: leaf[:0], obs)
-            return Moment(obs, rewards, terminated, truncated, ~lost, ended, final, lost=lost)
+            return StepResult(obs, rewards, terminated, truncated, ~lost, ended, final, lost=lost)
         self._returns += sum(rewards.reshape(-1, len(self.agents)).T)
         self._lengths += 1
         over = terminated | truncated
@@ -240,7 +240,7 @@ class AgentSlots(GymVector):
         final = self._final(obs, infos, ended)
         if ended.size:
             self._count(infos, ended)
-        return Moment(obs, rewards.astype(np.float32), terminated, truncated, None, ended, final)
+        return StepResult(obs, rewards.astype(np.float32), terminated, truncated, None, ended, final)
 
     def _check_together(self, over: np.ndarray) -> None:
         apart = np.flatnonzero(over.any(axis=1) != over.all(axis=1))

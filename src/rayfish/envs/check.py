@@ -21,7 +21,7 @@ import numpy as np
 from rayfish.envs import contract, values
 from rayfish.envs.env_kind import DEFAULT_AGENT, agents_and_spaces, in_short, is_parallel, max_steps
 from rayfish.envs.findings import Finding, Report
-from rayfish.envs.play import ALL, Moment, Player, play
+from rayfish.envs.play import ALL, AgentStep, Player, play
 from rayfish.errors import EnvironmentFault
 from rayfish.experiment.imports import user_frame
 from rayfish.legacy import env_api
@@ -124,7 +124,7 @@ def _episodes(env: Any, player: Player, seed: int, report: Report) -> None:
     _, observations, actions = agents_and_spaces(env)
     seen = {"steps": 0, "masked": False}
 
-    def look(moment: Moment) -> None:
+    def look(moment: AgentStep) -> None:
         seen["steps"] += 1
         for agent, observation in moment.observations.items():
             whose = "observation" if agent == DEFAULT_AGENT else f"observation of {agent!r}"
@@ -155,7 +155,7 @@ def _episodes(env: Any, player: Player, seed: int, report: Report) -> None:
         report.fine("action mask", "always leaves an action, and fits the action space")
 
 
-def _look_at_ends(moment: Moment, report: Report) -> None:
+def _look_at_ends(moment: AgentStep, report: Report) -> None:
     for agent, reward in moment.rewards.items():
         scalar = np.ndim(reward) == 0 and isinstance(reward, int | float | np.number | np.ndarray)
         if not scalar or isinstance(reward, bool | np.bool_):
@@ -193,12 +193,12 @@ def _repeatable(player: Player, seed: int, report: Report) -> None:
 
 def _difference(player: Player, seed: int, *, reseed: bool = False) -> str:
     """Where two episodes with one seed part; "" when they do not. `reseed` seeds the global generators."""
-    runs: list[list[Moment]] = []
+    runs: list[list[AgentStep]] = []
     for _ in range(2):
         if reseed:
             random.seed(seed)
             np.random.seed(seed)
-        kept: list[Moment] = []
+        kept: list[AgentStep] = []
         runs.append(kept)
         # Copied at once: an environment may write every observation into the same array.
         play(player, seed, 200, lambda moment, into=kept: into.append(copy.deepcopy(moment)))  # type: ignore[misc]

@@ -15,7 +15,7 @@ ALL = "__all__"
 
 
 @dataclass
-class Moment:
+class AgentStep:
     """What one reset or step gave, by agent; a reset has no rewards and no ends.
 
     :param over: whether the episode has ended
@@ -39,17 +39,17 @@ class Player:
         self.env = env
         self.actions = actions
         self.multi = is_multi_agent(env)
-        self.now = Moment({}, over=True)
+        self.now = AgentStep({}, over=True)
 
     def seed_actions(self, seed: int) -> None:
         """Make the random actions of all agents repeatable."""
         for index, space in enumerate(self.actions.values()):
             space.seed(seed + index)
 
-    def reset(self, seed: int | None = None) -> Moment:
+    def reset(self, seed: int | None = None) -> AgentStep:
         """Start an episode."""
         observations, _ = self.env.reset(seed=seed)
-        self.now = Moment(dict(observations) if self.multi else {DEFAULT_AGENT: observations})
+        self.now = AgentStep(dict(observations) if self.multi else {DEFAULT_AGENT: observations})
         return self.now
 
     def choose(self) -> dict[Any, Any]:
@@ -61,17 +61,17 @@ class Player:
             if not now.terminated.get(agent) and not now.truncated.get(agent)
         }
 
-    def step(self, actions: dict[Any, Any] | None = None) -> Moment:
+    def step(self, actions: dict[Any, Any] | None = None) -> AgentStep:
         """One step with the given actions, or with random legal ones."""
         chosen = self.choose() if actions is None else actions
         if not self.multi:
             observation, reward, terminated, truncated, _ = self.env.step(chosen[DEFAULT_AGENT])
             only = DEFAULT_AGENT
-            self.now = Moment({only: observation}, {only: reward}, {only: terminated}, {only: truncated})
+            self.now = AgentStep({only: observation}, {only: reward}, {only: terminated}, {only: truncated})
             self.now.over = bool(terminated) or bool(truncated)
             return self.now
         observations, rewards, terminated, truncated, _ = self.env.step(chosen)
-        self.now = Moment(dict(observations), dict(rewards), dict(terminated), dict(truncated))
+        self.now = AgentStep(dict(observations), dict(rewards), dict(terminated), dict(truncated))
         if ALL in terminated:
             self.now.over = bool(terminated[ALL]) or bool(truncated.get(ALL))
         else:
@@ -80,7 +80,9 @@ class Player:
         return self.now
 
 
-def play(player: Player, seed: int, steps: int, see: Callable[[Moment], None] | None = None) -> list[Moment]:
+def play(
+    player: Player, seed: int, steps: int, see: Callable[[AgentStep], None] | None = None
+) -> list[AgentStep]:
     """Up to `steps` steps of one seeded episode; `see` looks at each moment, the reset included."""
     player.seed_actions(seed)
     moments = [player.reset(seed)]

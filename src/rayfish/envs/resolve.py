@@ -22,7 +22,7 @@ OWN_NAMES = "rayfish-"
 
 
 @dataclass(frozen=True)
-class Source:
+class EnvSource:
     """What makes an environment: exactly one of the first two is set.
 
     :param gym_id: an id to give to `gymnasium.make`
@@ -37,7 +37,7 @@ class Source:
     registered: bool = False
 
 
-def resolve(spec: EnvSpec) -> Source:
+def resolve(spec: EnvSpec) -> EnvSource:
     """Find what a spec names, trying the forms in the order of the module's functions.
 
     :raises CodeError: an import path does not lead to an object
@@ -45,7 +45,7 @@ def resolve(spec: EnvSpec) -> Source:
     """
     spec.prepare()
     if spec.object is not None:
-        return Source(target=_maker(spec.object, spec.name))
+        return EnvSource(target=_maker(spec.object, spec.name))
     return _named(spec.name.strip(), spec)
 
 
@@ -58,7 +58,7 @@ def notice(spec: EnvSpec) -> str:
     return f"environment.env: {name} is today's {today.env} ({today.remark})"
 
 
-def _named(name: str, spec: EnvSpec) -> Source:
+def _named(name: str, spec: EnvSpec) -> EnvSource:
     today = todays_env(name)
     if today is not None and not _answers(name):
         return replace(_named(today.env, spec), env_config=today.env_config)
@@ -69,11 +69,11 @@ def _named(name: str, spec: EnvSpec) -> Source:
         return _from_module(name, spec)
     gym_id = catalog.find_id(name)
     if gym_id is not None:
-        return Source(gym_id=gym_id)
+        return EnvSource(gym_id=gym_id)
     for find in (_from_entry_point, _from_ray, _from_gym):
         target = find(name)
         if target is not None:
-            return Source(target=_maker(target, name), registered=find is not _from_entry_point)
+            return EnvSource(target=_maker(target, name), registered=find is not _from_entry_point)
     if gone is not None:  # no environment is registered under that name either
         raise EnvironmentFault(*gone)
     if catalog.looks_like_id(name) or not _importable(name):
@@ -84,17 +84,17 @@ def _named(name: str, spec: EnvSpec) -> Source:
             "copy its class from a Ray of the time into a file of your own: environment.env=my_env.py:MyEnv",
         )
     if user_code.module_exists(name, spec.paths):
-        return Source(target=_maker(user_code.load_module(name, spec.paths), name))
+        return EnvSource(target=_maker(user_code.load_module(name, spec.paths), name))
     if "." not in name:
         raise catalog.unknown(name)
-    return Source(target=_maker(user_code.load_object(name, spec.paths), name))
+    return EnvSource(target=_maker(user_code.load_object(name, spec.paths), name))
 
 
-def _from_module(name: str, spec: EnvSpec) -> Source:
+def _from_module(name: str, spec: EnvSpec) -> EnvSource:
     """`module:Env-v0` (registered by the import) or `module:Name`, where the module may be a file."""
     place, _, wanted = name.partition(":")
     if not catalog.looks_like_id(wanted):
-        return Source(target=_maker(user_code.load_object(name, spec.paths), name))
+        return EnvSource(target=_maker(user_code.load_object(name, spec.paths), name))
     is_file = user_code.is_file_path(place)
     load = user_code.load_file if is_file else user_code.load_module
     load(place, spec.paths)
@@ -102,7 +102,7 @@ def _from_module(name: str, spec: EnvSpec) -> Source:
     if gym_id is None:
         fault = catalog.unknown(wanted)
         raise EnvironmentFault(f"importing {place!r} registered no {wanted!r}", fault.hint)
-    return Source(gym_id=gym_id)
+    return EnvSource(gym_id=gym_id)
 
 
 def _from_entry_point(name: str) -> Any | None:

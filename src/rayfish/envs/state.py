@@ -23,7 +23,7 @@ import numpy as np
 
 from rayfish.envs import guard, restarts
 from rayfish.envs.env_kind import EnvInfo
-from rayfish.envs.play import Moment, Player
+from rayfish.envs.play import AgentStep, Player
 from rayfish.generators import generators, set_generators, undisturbed
 from rayfish.nested import first_leaf
 
@@ -171,7 +171,7 @@ def _trial(env: Any, way: str, actions: dict[Any, gym.Space[Any]]) -> str:
     return "" if _equal(expected, seen) else f"a copy made by {way} goes on differently"
 
 
-def _play(player: Player, steps: int, script: list[Any] | None = None) -> tuple[list[Moment], list[Any]]:
+def _play(player: Player, steps: int, script: list[Any] | None = None) -> tuple[list[AgentStep], list[Any]]:
     """Steps across the ends of episodes, with random or with given actions; what was seen and chosen."""
     moments, chosen = [], []
     for index in range(steps):
@@ -186,7 +186,7 @@ def _play(player: Player, steps: int, script: list[Any] | None = None) -> tuple[
 
 
 def _equal(a: Any, b: Any) -> bool:
-    if isinstance(a, Moment):
+    if isinstance(a, AgentStep):
         return _equal(vars(a), vars(b))
     if isinstance(a, dict):
         return isinstance(b, dict) and a.keys() == b.keys() and all(_equal(a[key], b[key]) for key in a)

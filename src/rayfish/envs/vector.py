@@ -59,7 +59,7 @@ def _is_number(value: Any) -> bool:
 
 
 @dataclass
-class Moment:
+class StepResult:
     """What one step of all slots gave.
 
     :param obs: [N, ...] what each slot sees now; the next episode's first observation where one ended
@@ -146,7 +146,7 @@ class Vector:
         """Begin all episodes; the first observations."""
         raise NotImplementedError
 
-    def step(self, actions: Any) -> Moment:
+    def step(self, actions: Any) -> StepResult:
         """One step of every slot."""
         raise NotImplementedError
 
@@ -196,7 +196,7 @@ class GymVector(Vector):
         self._count_restarts(infos)
         return map_nested(as_array, obs)
 
-    def step(self, actions: Any) -> Moment:
+    def step(self, actions: Any) -> StepResult:
         """One step; an environment that only began again in it took none."""
         obs, rewards, terminated, truncated, infos = self.env.step(actions)
         obs, rewards = map_nested(as_array, obs), as_array(rewards)
@@ -224,7 +224,9 @@ class GymVector(Vector):
                 obs = map_nested(as_array, first)
         self._over = over
         apart = self._mode is not AutoresetMode.NEXT_STEP
-        return Moment(obs, rewards, terminated, truncated, valid, ended, final, final_apart=apart, lost=lost)
+        return StepResult(
+            obs, rewards, terminated, truncated, valid, ended, final, final_apart=apart, lost=lost
+        )
 
     def state(self) -> dict[str, Any]:
         """Sums of the running episodes, and which of them begin again in the next step."""

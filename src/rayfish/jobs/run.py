@@ -26,7 +26,7 @@ from rayfish.supervise.ray_watch import Lookout
 from rayfish.supervise.signals import Interrupts, exit_code
 from rayfish.sweep import capacity
 from rayfish.sweep.directory import RUNNING, SweepDirectory
-from rayfish.sweep.records import DONE, FAILED, STOPPED, Table, read_events
+from rayfish.sweep.records import DONE, FAILED, STOPPED, EventTable, read_events
 from rayfish.sweep.workers import Lost, why_lost
 from rayfish.terminal import Console, print_step
 from rayfish.text import duration
@@ -158,7 +158,7 @@ class _Runner:
     ) -> None:
         self._ray, self._jobs, self._folder, self._console = ray, jobs, folder, console
         self._nodes = nodes
-        self._table = Table(folder / RESULTS)
+        self._table = EventTable(folder / RESULTS)
         self._actors: dict[str, Any] = {}
         self._asked: dict[Any, str] = {}
         self._begun: dict[str, float] = {}

@@ -24,7 +24,7 @@ _CODE = ("sample_from", "eval", "function", "lambda")
 
 
 @dataclass(frozen=True)
-class Search:
+class OldSearchSpace:
     """One search space.
 
     :param path: the keys that lead to it
@@ -44,7 +44,7 @@ class Search:
         return [_middle(self.kind, self.values)]
 
 
-def find(value: Any, path: tuple[str, ...] = ()) -> Iterator[Search]:
+def find(value: Any, path: tuple[str, ...] = ()) -> Iterator[OldSearchSpace]:
     """Every search space in a value, however deep."""
     if not isinstance(value, Mapping):
         return
@@ -52,10 +52,10 @@ def find(value: Any, path: tuple[str, ...] = ()) -> Iterator[Search]:
         word, inner = next(iter(value.items()))
         known = ("grid_search",) if _is_the_users(path) else tuple(_KINDS)
         if word in known and isinstance(inner, list) and _bounds(word, inner):
-            yield Search(path, _KINDS[word], inner)
+            yield OldSearchSpace(path, _KINDS[word], inner)
             return
         if word in _CODE and isinstance(inner, str) and not _is_the_users(path):
-            yield Search(path, "", [inner])
+            yield OldSearchSpace(path, "", [inner])
             return
     for key, inner in value.items():
         yield from find(inner, (*path, str(key)))

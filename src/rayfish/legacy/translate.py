@@ -202,7 +202,7 @@ def _put(found: Translation, dotted: str, value: Any, where: str) -> None:
     found.origins[dotted] = where
 
 
-def _tunable(found: Translation, space: search_space.Search, values: Any, context: Context) -> None:
+def _tunable(found: Translation, space: search_space.OldSearchSpace, values: Any, context: Context) -> None:
     """A search space under today's key; what several of today's keys depend on stays with its first value."""
     old, where = ".".join(space.path), found.experiment.where(".".join(space.path))
     if not space.kind:
@@ -230,7 +230,7 @@ def _tunable(found: Translation, space: search_space.Search, values: Any, contex
     _add(found, old, space.values, [outcome])
 
 
-def _variant(space: search_space.Search, choice: Any, values: Any, context: Context) -> list[Outcome]:
+def _variant(space: search_space.OldSearchSpace, choice: Any, values: Any, context: Context) -> list[Outcome]:
     """What becomes of the one old key that holds the search space, with one choice made."""
     changed = search_space.settled(values, {space.path: choice})
     inside = space.path[0] == "config" and len(space.path) > 1

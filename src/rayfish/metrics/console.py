@@ -18,7 +18,7 @@ from rich.text import Text
 
 from rayfish import text
 from rayfish.metrics import names
-from rayfish.metrics.panel import ACCENT, LABEL, View, draw, env_figures
+from rayfish.metrics.panel import ACCENT, LABEL, RunView, draw, env_figures
 from rayfish.metrics.stop import StopConditions
 from rayfish.metrics.timing import bottleneck
 from rayfish.printable import printable
@@ -33,14 +33,14 @@ _PLAIN_EVERY_S = 1.0
 _SHOWN_FIGURES = 3
 
 
-class Console:
+class RunConsole:
     """Shows one run; the base of both displays, and the context manager around them."""
 
-    def __init__(self, view: View, out: RichConsole) -> None:
+    def __init__(self, view: RunView, out: RichConsole) -> None:
         self._view = view
         self._out = out
 
-    def __enter__(self) -> Console:
+    def __enter__(self) -> RunConsole:
         return self
 
     def __exit__(self, *exc: object) -> None:
@@ -107,10 +107,10 @@ class Console:
             print_step(self._out, words, what)
 
 
-class LiveConsole(Console):
+class LiveConsole(RunConsole):
     """A panel that redraws itself in place."""
 
-    def __init__(self, view: View, out: RichConsole) -> None:
+    def __init__(self, view: RunView, out: RichConsole) -> None:
         super().__init__(view, out)
         self._live = Live(
             console=out,
@@ -164,10 +164,10 @@ class LiveConsole(Console):
                 self._refresh()
 
 
-class PlainConsole(Console):
+class PlainConsole(RunConsole):
     """One compact line per iteration, at most one per second, always the first and the last."""
 
-    def __init__(self, view: View, out: RichConsole) -> None:
+    def __init__(self, view: RunView, out: RichConsole) -> None:
         super().__init__(view, out)
         self._printed = 0.0
         self._waiting = False
@@ -214,7 +214,7 @@ class PlainConsole(Console):
         self._out.print(Text(line), soft_wrap=True)
 
 
-def plain_line(view: View) -> str:
+def plain_line(view: RunView) -> str:
     """An iteration in one line of text."""
     m = view.metrics
     parts = [
@@ -244,7 +244,7 @@ def plain_line(view: View) -> str:
 
 def open_console(
     title: str, stop: StopConditions, folder: Path | None = None, *, plain: bool | None = None
-) -> Console:
+) -> RunConsole:
     """The display of a run.
 
     :param title: what the run is, in one line
@@ -255,7 +255,7 @@ def open_console(
     # The real stream, also when `run.logs.capture` stands in for it.
     stream = steady(getattr(sys.stdout, "wrapped", sys.stdout))
     out = RichConsole(file=stream, force_jupyter=False, highlight=False, emoji=False, markup=False)
-    view = View(title, stop, folder)
+    view = RunView(title, stop, folder)
     if plain is None:
         plain = not out.is_terminal or out.is_dumb_terminal
     return PlainConsole(view, out) if plain else LiveConsole(view, out)

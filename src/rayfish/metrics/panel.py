@@ -37,7 +37,7 @@ _SHOWN_FIGURES = 5
 WIDEST = 120
 
 
-class View:
+class RunView:
     """Everything the display knows; `update` takes in a metric line."""
 
     def __init__(self, title: str, stop: StopConditions, folder: Path | None) -> None:
@@ -75,7 +75,7 @@ class View:
         return None if self.ended else self.stop.time_left(list(self.history))
 
 
-def draw(view: View, width: int, height: int) -> RenderableType:
+def draw(view: RunView, width: int, height: int) -> RenderableType:
     """The panel for a terminal of this size."""
     width = min(width, WIDEST)
     inner = max(30, width - 6)
@@ -100,7 +100,7 @@ def draw(view: View, width: int, height: int) -> RenderableType:
     )
 
 
-def _return(view: View, width: int, tall: int) -> RenderableType:
+def _return(view: RunView, width: int, tall: int) -> RenderableType:
     """The last-100 mean in figures, and beside it its curve from the first iteration on."""
     if names.RETURN_MEAN not in view.metrics:
         return Text.assemble((f"{'return':<{_LABELS}}", LABEL), ("no episode has ended yet", LABEL))
@@ -131,7 +131,7 @@ def _return(view: View, width: int, tall: int) -> RenderableType:
     return table
 
 
-def _facts(view: View, width: int, height: int) -> RenderableType:
+def _facts(view: RunView, width: int, height: int) -> RenderableType:
     """One line per fact, labels in a column of their own."""
     m = view.metrics
     table = Table.grid()
@@ -171,7 +171,7 @@ def _facts(view: View, width: int, height: int) -> RenderableType:
     return table
 
 
-def env_figures(view: View, most: int) -> list[str]:
+def env_figures(view: RunView, most: int) -> list[str]:
     """The first figures that the environment reports, those of stop conditions before; and how many more."""
     known = [name for name in view.metrics if name.startswith(names.env(""))]
     chosen = sorted(known, key=lambda name: name not in view.stop.limits)[:most]
@@ -179,7 +179,7 @@ def env_figures(view: View, most: int) -> list[str]:
     return shown + ([f"(+{len(known) - most} in metrics.jsonl)"] if len(known) > most else [])
 
 
-def _time(view: View) -> Text:
+def _time(view: RunView) -> Text:
     spent = view.metrics.get(names.TIME_TOTAL, 0.0) + view.since_update()
     line = Text(text.duration(spent), style="bold")
     left = view.time_left()
@@ -202,7 +202,7 @@ def _speed(metrics: Mapping[str, float]) -> Text:
     return line
 
 
-def _shares(view: View, width: int) -> list[RenderableType]:
+def _shares(view: RunView, width: int) -> list[RenderableType]:
     """A bar of where the time goes, and its legend."""
     known = [(label, style, view.metrics[name]) for name, label, style in SHARES if name in view.metrics]
     if not any(share for _, _, share in known):
@@ -231,7 +231,7 @@ def _evaluation(e: Mapping[str, float]) -> Text:
     )
 
 
-def _subtitle(view: View) -> Text | None:
+def _subtitle(view: RunView) -> Text | None:
     if view.ended:
         return Text(f"{view.ended}: {view.reason}", style=_STATUS_STYLE.get(view.ended, "bold"))
     if view.closed:

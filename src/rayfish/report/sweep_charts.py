@@ -12,7 +12,7 @@ from typing import Any
 
 import altair as alt
 
-from rayfish.report.sweep_data import NOT_USED, STATE_COLOURS, Axis, cut, ticks
+from rayfish.report.sweep_data import NOT_USED, STATE_COLOURS, ChartAxis, cut, ticks
 
 HEIGHT, SLICE_HEIGHT, PARALLEL_HEIGHT = 300, 190, 340
 _FOCUSED = "indexof(focus, datum.trial) >= 0"
@@ -26,7 +26,7 @@ def _data(name: str) -> alt.Chart:
     return alt.Chart(alt.NamedData(name=name))
 
 
-def _scores(score: Axis, *, title: str | None) -> alt.Y:
+def _scores(score: ChartAxis, *, title: str | None) -> alt.Y:
     marks = ticks(score.low, score.high)  # Vega would round 2.5 to 3 where the values are given
     axis = alt.Axis(title=title, values=[at for at, _ in marks], labelExpr=_written(marks))
     return alt.Y("score:Q", scale=_clipped(score.low, score.high), axis=axis)
@@ -49,7 +49,7 @@ def _spec(chart: Any, height: int | None) -> dict[str, Any]:
     return spec
 
 
-def history(score: Axis, states: Sequence[str], count: int) -> dict[str, Any]:
+def history(score: ChartAxis, states: Sequence[str], count: int) -> dict[str, Any]:
     """The score of every trial in the order in which they ended, and the best so far."""
     whole = [at for at, _ in ticks(1, max(2, count)) if at == int(at)]
     shown = alt.Axis(title="trials in the order they ended", values=whole, format="d", grid=False)
@@ -78,7 +78,7 @@ def history(score: Axis, states: Sequence[str], count: int) -> dict[str, Any]:
     return _spec(alt.layer(line, points, chosen).add_params(_focus()), HEIGHT)
 
 
-def axis_room(axes: Sequence[Axis]) -> int:
+def axis_room(axes: Sequence[ChartAxis]) -> int:
     """So many pixels per axis that neither headings nor labels run into each other."""
     heads = max(8 * len(cut(axis.name)) + 18 for axis in axes)
     labels = max(7 * len(name) + 30 for axis in axes for _, name in axis.ticks())
@@ -90,7 +90,7 @@ def _faint(count: int) -> float:
     return 0.8 if count <= 100 else 0.5
 
 
-def parallel(axes: Sequence[Axis], score: Axis, count: int) -> dict[str, Any]:
+def parallel(axes: Sequence[ChartAxis], score: ChartAxis, count: int) -> dict[str, Any]:
     """One line per trial through all of its parameters to its score."""
     every = [*axes, score]
     lowest = NOT_USED - 0.06 if any(axis.optional for axis in axes) else -0.04
@@ -126,7 +126,7 @@ def parallel(axes: Sequence[Axis], score: Axis, count: int) -> dict[str, Any]:
     return _spec(alt.layer(*layers).add_params(_focus()), PARALLEL_HEIGHT)
 
 
-def slice_of(index: int, axis: Axis, score: Axis) -> dict[str, Any]:
+def slice_of(index: int, axis: ChartAxis, score: ChartAxis) -> dict[str, Any]:
     """The score over one parameter."""
     field = f"p{index}"
     trials = _data("trials").transform_filter(f"isValid(datum.{field})")
@@ -221,7 +221,7 @@ def importance(shares: Mapping[str, float], names: Mapping[str, str]) -> dict[st
     return _spec(alt.layer(bars, figures), max(60, min(44, max(27, 290 // len(rows))) * len(rows)))
 
 
-def repeats(count: int, score: Axis) -> dict[str, Any]:
+def repeats(count: int, score: ChartAxis) -> dict[str, Any]:
     """The best points: each repetition, the mean and its interval."""
     y = alt.Y("point:N", sort=alt.EncodingSortField("rank"), axis=alt.Axis(title="point", grid=False))
     x: dict[str, Any] = {

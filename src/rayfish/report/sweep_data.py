@@ -31,7 +31,7 @@ _MOST_CURVE_POINTS, _MOST_POINTS_IN_ALL, _LONGEST_LABEL = 160, 40_000, 16
 
 
 @dataclass(frozen=True)
-class Axis:
+class ChartAxis:
     """One parameter, or the score, as an axis of the pictures.
 
     :param key: dotted; "" for the score
@@ -92,7 +92,7 @@ def cut(name: str) -> str:
     return name if len(name) <= _LONGEST_LABEL else name[: _LONGEST_LABEL - 1] + "…"
 
 
-def axes(view: SweepView, scored: Sequence[Trial], shares: Mapping[str, float]) -> list[Axis]:
+def axes(view: SweepView, scored: Sequence[Trial], shares: Mapping[str, float]) -> list[ChartAxis]:
     """The parameters that some trial with a score has, those that matter most first."""
     names = short_names(view.space.keys)
     found = []
@@ -103,25 +103,25 @@ def axes(view: SweepView, scored: Sequence[Trial], shares: Mapping[str, float]) 
     return found
 
 
-def _axis(parameter: Parameter, name: str, given: Sequence[Any], optional: bool) -> Axis:
+def _axis(parameter: Parameter, name: str, given: Sequence[Any], optional: bool) -> ChartAxis:
     key = parameter.key
     if parameter.is_list or not all(is_number(value) for value in given):
         # In the order of the space; values that are none of its own (population based training) come after.
         own = parameter.values if parameter.is_list else ()
         labels = dict.fromkeys([*map(label, own), *sorted(map(label, given))])
-        return Axis(key, name, labels=tuple(labels), optional=optional)
+        return ChartAxis(key, name, labels=tuple(labels), optional=optional)
     ends = parameter.bounds if parameter.kind not in ("sample_from", "normal") else (given[0], given[0])
     low, high = float(min(*given, ends[0])), float(max(*given, ends[1]))
-    return Axis(key, name, low, high, parameter.is_log and low > 0, optional=optional)
+    return ChartAxis(key, name, low, high, parameter.is_log and low > 0, optional=optional)
 
 
-def score_axis(view: SweepView, scored: Sequence[Trial]) -> Axis:
+def score_axis(view: SweepView, scored: Sequence[Trial]) -> ChartAxis:
     """The axis of scores: all of them, or the bulk where a few lie so far off that nothing else shows."""
     low, high = bulk([float(trial.value or 0.0) for trial in scored], 0.1, 5)
-    return Axis("", view.metric.rpartition("/")[2], low, high)
+    return ChartAxis("", view.metric.rpartition("/")[2], low, high)
 
 
-def covering(score: Axis, points: Sequence[Mapping[str, Any]]) -> Axis:
+def covering(score: ChartAxis, points: Sequence[Mapping[str, Any]]) -> ChartAxis:
     """The axis of scores, wide enough for the intervals of these points."""
     ends = [point[end] for point in points for end in ("low", "high") if math.isfinite(point[end])]
     if not ends or (min(ends) >= score.low and max(ends) <= score.high):
@@ -159,7 +159,7 @@ def _written(value: float) -> str:
     return f"{value:.6g}"
 
 
-def trial_rows(view: SweepView, axes: Sequence[Axis], score: Axis | None) -> list[dict[str, Any]]:
+def trial_rows(view: SweepView, axes: Sequence[ChartAxis], score: ChartAxis | None) -> list[dict[str, Any]]:
     """Every trial: what its marks and its card need. Worst first, so that the best are drawn on top."""
     sign = view.search.sign
     scored = sorted((t for t in view.trials.values() if has_score(t)), key=lambda t: sign * (t.value or 0.0))
@@ -187,11 +187,11 @@ def trial_rows(view: SweepView, axes: Sequence[Axis], score: Axis | None) -> lis
     return rows
 
 
-def _place(axis: Axis, trial: Trial) -> float:
+def _place(axis: ChartAxis, trial: Trial) -> float:
     return round(axis.place(trial.earned_with[axis.key]), 4) if axis.key in trial.earned_with else NOT_USED
 
 
-def _slice_value(axis: Axis, trial: Trial) -> Any:
+def _slice_value(axis: ChartAxis, trial: Trial) -> Any:
     value = trial.earned_with[axis.key]
     return label(value) if axis.labels else value
 

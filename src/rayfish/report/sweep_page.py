@@ -183,7 +183,7 @@ def _learning(view: SweepView, data: dict[str, Any]) -> list[str]:
     return [_card("Learning curves", what, _place("curves"), _RAMP)]
 
 
-def _history_note(view: SweepView, scored: Sequence[Trial], score: sweep_data.Axis) -> str:
+def _history_note(view: SweepView, scored: Sequence[Trial], score: sweep_data.ChartAxis) -> str:
     outside = sum(not score.low <= float(trial.value or 0.0) <= score.high for trial in scored)
     much = "higher" if view.search.sign > 0 else "lower"
     note = f"The line is the best so far; {much} is better."

@@ -26,7 +26,7 @@ from rayfish.run import resources
 from rayfish.run.engine import RayOptions, offered
 
 if TYPE_CHECKING:
-    from rayfish.algorithm.batched.stepping_benchmark import Trial
+    from rayfish.algorithm.batched.stepping_benchmark import Measurement
     from rayfish.envs.build import EnvInfo
     from rayfish.experiment import Experiment
     from rayfish.run.train import Run
@@ -55,7 +55,7 @@ Tell = Callable[[str], None]
 class Tries(Protocol):
     """What measures: `algorithm.batched.trials.Bench`."""
 
-    def trial(self, way: str, envs: int, seconds: float) -> Trial:
+    def trial(self, way: str, envs: int, seconds: float) -> Measurement:
         """One way with so many environments."""
         ...
 
@@ -72,8 +72,8 @@ class Choice:
     """
 
     values: dict[str, Any] = field(default_factory=dict)
-    trials: list[Trial] = field(default_factory=list)
-    best: Trial | None = None
+    trials: list[Measurement] = field(default_factory=list)
+    best: Measurement | None = None
     runners: int = 0
     remarks: list[str] = field(default_factory=list)
 
@@ -162,7 +162,7 @@ def _measured(experiment: Experiment, info: EnvInfo, options: RayOptions) -> Cho
     try:
         from rayfish.algorithm.batched.stepping_benchmark import Bench
 
-        search = Search(ways(experiment, info), counts(experiment), Bench(experiment, info))
+        search = SteppingSearch(ways(experiment, info), counts(experiment), Bench(experiment, info))
         search.run()
     except Exception as error:
         return Choice(remarks=[f"could not measure, all stays as it is: {_first_line(error)}"])
@@ -170,7 +170,7 @@ def _measured(experiment: Experiment, info: EnvInfo, options: RayOptions) -> Cho
 
 
 @dataclass
-class Search:
+class SteppingSearch:
     """Tries each way with more and more environments, as long as that makes it faster.
 
     :param ways: in the order in which they are tried
@@ -181,7 +181,7 @@ class Search:
     counts: Sequence[int]
     bench: Tries
     budget_s: float = BUDGET_S
-    trials: list[Trial] = field(default_factory=list)
+    trials: list[Measurement] = field(default_factory=list)
     remarks: list[str] = field(default_factory=list)
     step_s: float = 0.0
     """Of one environment alone."""
@@ -197,7 +197,7 @@ class Search:
             self._climb(way, alone)
         self._again(alone)
 
-    def _alone(self) -> Trial:
+    def _alone(self) -> Measurement:
         """One environment in this process: how slow it is decides what else can be tried in time."""
         way = AGENTS if AGENTS in self.ways else STACKED
         alone = self.bench.trial(way, 1, _ONE_TRIAL_S)
@@ -206,7 +206,7 @@ class Search:
             self.trials.append(alone)
         return alone
 
-    def _climb(self, way: str, alone: Trial) -> None:
+    def _climb(self, way: str, alone: Measurement) -> None:
         best = 0.0
         for envs in self.counts:
             if any((trial.way, trial.envs) == (way, envs) for trial in self.trials):
@@ -229,7 +229,7 @@ class Search:
                 return
             best = max(best, trial.steps_per_s)
 
-    def _again(self, alone: Trial) -> None:
+    def _again(self, alone: Measurement) -> None:
         """The fastest of each way once more, so that one busy moment of the machine decides nothing."""
         finalists = {trial.way: trial for trial in sorted(self.trials, key=lambda trial: trial.steps_per_s)}
         for way, trial in finalists.items() if len(finalists) > 1 else ():
@@ -237,7 +237,7 @@ class Search:
                 again = self.bench.trial(way, trial.envs, _ONE_TRIAL_S)
                 self.trials[self.trials.index(trial)] = max(trial, again, key=lambda one: one.steps_per_s)
 
-    def _needs_s(self, way: str, envs: int, alone: Trial) -> float:
+    def _needs_s(self, way: str, envs: int, alone: Measurement) -> float:
         """A guess at how long a trial takes."""
         at_once = (
             envs if way == NATIVE else max(1, min(envs, threads.machine_cpus())) if way == PROCESSES else 1
@@ -296,7 +296,7 @@ def left_open(experiment: Experiment, key: str) -> bool:
     return shipped or not origin or origin.endswith(LEFT_OPEN)
 
 
-def _chosen(experiment: Experiment, info: EnvInfo, options: RayOptions, search: Search) -> Choice:
+def _chosen(experiment: Experiment, info: EnvInfo, options: RayOptions, search: SteppingSearch) -> Choice:
     choice = Choice(trials=search.trials, remarks=search.remarks)
     if not search.trials:
         return replace(
@@ -324,7 +324,7 @@ def _chosen(experiment: Experiment, info: EnvInfo, options: RayOptions, search: 
     return choice
 
 
-def best_of(trials: Sequence[Trial]) -> Trial:
+def best_of(trials: Sequence[Measurement]) -> Measurement:
     """The fewest environments that come close to the fastest; processes where they gain enough."""
     here = [trial for trial in trials if trial.way != PROCESSES]
     apart = [trial for trial in trials if trial.way == PROCESSES]
@@ -334,7 +334,7 @@ def best_of(trials: Sequence[Trial]) -> Trial:
     return min(close, key=lambda trial: trial.envs)
 
 
-def _runners(experiment: Experiment, options: RayOptions, search: Search, best: Trial) -> int:
+def _runners(experiment: Experiment, options: RayOptions, search: SteppingSearch, best: Measurement) -> int:
     """Remote runners for a slow environment that has gained nothing from processes; 0 for none.
 
     Not measured: each is taken to be as fast as this process, which leaves out what travels between.
@@ -367,7 +367,7 @@ def _effective(experiment: Experiment, dotted: str) -> Any:
     return signatures.default_of(section, key, str(experiment.get("algo.name"))) if value is None else value
 
 
-def _fastest(trials: Iterable[Trial]) -> float:
+def _fastest(trials: Iterable[Measurement]) -> float:
     return max(trial.steps_per_s for trial in trials)
 
 

@@ -26,7 +26,7 @@ from rayfish.errors import EnvironmentFault
 
 
 @dataclass(frozen=True)
-class Leaf:
+class ColumnLeaf:
     """One column: a part of a space that holds numbers.
 
     :param column: its name in the file
@@ -94,7 +94,7 @@ class Leaf:
         )
 
 
-def leaves(space: gym.Space[Any], column: str, path: tuple[Any, ...] = ()) -> Iterator[Leaf]:
+def leaves(space: gym.Space[Any], column: str, path: tuple[Any, ...] = ()) -> Iterator[ColumnLeaf]:
     """The columns of a space, in its own order.
 
     :raises EnvironmentFault: a kind of space that holds no fixed count of numbers
@@ -108,7 +108,7 @@ def leaves(space: gym.Space[Any], column: str, path: tuple[Any, ...] = ()) -> It
         for key, part in parts.items():
             yield from leaves(part, f"{column}.{key}", (*path, key))
     elif space.shape is not None and space.dtype is not None:
-        yield Leaf(column, path, tuple(space.shape), np.dtype(space.dtype))
+        yield ColumnLeaf(column, path, tuple(space.shape), np.dtype(space.dtype))
     else:
         raise EnvironmentFault(
             f"a {type(space).__name__} space ({column}) has no fixed count of numbers, so no column holds it",
@@ -116,7 +116,7 @@ def leaves(space: gym.Space[Any], column: str, path: tuple[Any, ...] = ()) -> It
         )
 
 
-def by_policy(column: str, spaces: Mapping[str, gym.Space[Any]]) -> dict[str, list[Leaf]]:
+def by_policy(column: str, spaces: Mapping[str, gym.Space[Any]]) -> dict[str, list[ColumnLeaf]]:
     """The columns of each policy: the same for all where their spaces are alike.
 
     Else each has columns of its own, `observation.<policy>`, which are null in the others' rows.

@@ -43,7 +43,7 @@ _ALL = "__all__"
 
 
 @dataclass(frozen=True)
-class Moment:
+class PlayedStep:
     """What one reset or step gave, by agent; the one agent of a Gymnasium environment is None."""
 
     observations: Mapping[Any, Any]
@@ -70,10 +70,10 @@ class Moment:
 class Recorder(Protocol):
     """Sees everything that is played."""
 
-    def begin(self, episode: int, now: Moment) -> None:
+    def begin(self, episode: int, now: PlayedStep) -> None:
         """An episode was reset."""
 
-    def step(self, actions: Mapping[Any, Any], now: Moment) -> None:
+    def step(self, actions: Mapping[Any, Any], now: PlayedStep) -> None:
         """The agents acted, and this is what it led to."""
 
     def end(self) -> None:
@@ -280,13 +280,13 @@ def _episode(
     )
 
 
-def _moment(given: Sequence[Any], multi: bool) -> Moment:
+def _moment(given: Sequence[Any], multi: bool) -> PlayedStep:
     """What reset or step returned, in one form for one agent and for several."""
     by_agent = [dict(value or {}) if multi else {None: value} for value in given]
     if len(by_agent) == 2:
-        return Moment(by_agent[0], by_agent[1])
+        return PlayedStep(by_agent[0], by_agent[1])
     observations, rewards, terminated, truncated, infos = by_agent
-    return Moment(observations, infos, rewards, terminated, truncated)
+    return PlayedStep(observations, infos, rewards, terminated, truncated)
 
 
 def check_length(length: int) -> None:

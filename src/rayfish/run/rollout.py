@@ -37,7 +37,7 @@ _SUMMARY = "summary.json"
 
 
 @dataclass(frozen=True)
-class Rollout:
+class RecordedRollout:
     """What was recorded.
 
     :param folder: where the files are
@@ -85,7 +85,7 @@ def rollout(
     env: Any = None,
     progress: Callable[[int, float], None] | None = None,
     trust: bool = False,
-) -> Rollout:
+) -> RecordedRollout:
     """Plays episodes with a run's best (else last) checkpoint, or with the checkpoint named, and keeps them.
 
     Ctrl-C, SIGTERM and SIGHUP end it after the step that is being taken; the result then says `stopped`.
@@ -158,13 +158,13 @@ class _Recording:
                 if progress is not None:
                     progress(len(self.played), played.total)
 
-    def finish(self, folder: Path, overrides: list[str], *, stopped: bool) -> Rollout:
+    def finish(self, folder: Path, overrides: list[str], *, stopped: bool) -> RecordedRollout:
         """Completes the files; `folder` is where they will be."""
         game, columns = self.game, episodes_table.columns(self.played)
         if self._trajectories is None:
             raise RuntimeError("finish() comes after play()")
         self._trajectories.close()
-        found = Rollout(
+        found = RecordedRollout(
             folder=str(folder),
             checkpoint=str(game.checkpoint),
             env=game.env_name,

@@ -20,7 +20,7 @@ from rayfish.experiment import Experiment
 from rayfish.experiment.result_names import todays_metric
 from rayfish.experiment.words import Override
 from rayfish.metrics import names
-from rayfish.metrics.console import Console, open_console
+from rayfish.metrics.console import RunConsole, open_console
 from rayfish.metrics.sinks import last_with, newest_first, open_sinks, sample_jsonl
 from rayfish.metrics.stop import StopConditions
 from rayfish.metrics.system import SystemUsage
@@ -272,7 +272,7 @@ class Run:
         if hint:
             self.console.note(hint)
 
-    def open_console(self) -> Console:
+    def open_console(self) -> RunConsole:
         """What shows the run while it goes on."""
         return open_console(self.directory.title, self.stop, self.directory.path, plain=self._plain)
 

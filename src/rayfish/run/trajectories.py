@@ -26,8 +26,8 @@ from rayfish.envs.env_kind import agents_and_spaces, is_multi_agent
 from rayfish.errors import EnvironmentFault, RayfishError
 from rayfish.files import why_unwritable
 from rayfish.models.space_json import to_json
-from rayfish.run.columns import Leaf, as_json, by_policy
-from rayfish.run.player import Moment, policy_of
+from rayfish.run.columns import ColumnLeaf, as_json, by_policy
+from rayfish.run.player import PlayedStep, policy_of
 from rayfish.run.policy import Agent
 
 GROUP_BYTES = 32_000_000
@@ -77,13 +77,13 @@ class Trajectories:
         self._seen: dict[Any, Row] = {}
         self._open: dict[Any, Row] = {}
 
-    def begin(self, episode: int, now: Moment) -> None:
+    def begin(self, episode: int, now: PlayedStep) -> None:
         """An episode was reset."""
         self._episode, self._step = episode, 0
         self._open.clear()
         self._seen = {name: self._observation(name, value) for name, value in now.observations.items()}
 
-    def step(self, actions: Mapping[Any, Any], now: Moment) -> None:
+    def step(self, actions: Mapping[Any, Any], now: PlayedStep) -> None:
         """Opens a row for every agent that acted, and closes those whose outcome is known."""
         for name, action in actions.items():
             self._open[name] = self._opened(name, action)
@@ -99,7 +99,7 @@ class Trajectories:
     def end(self) -> None:
         """The episode is over: rows that still wait for an observation get none."""
         for name in list(self._open):
-            self._close_row(name, Moment({}, {}))
+            self._close_row(name, PlayedStep({}, {}))
         self._finished += 1
 
     def close(self) -> None:
@@ -124,7 +124,7 @@ class Trajectories:
             **acted,
         }
 
-    def _close_row(self, name: Any, now: Moment) -> None:
+    def _close_row(self, name: Any, now: PlayedStep) -> None:
         row = self._open.pop(name)
         row["terminated"], row["truncated"] = now.ended(name)
         if name in now.observations:
@@ -191,7 +191,7 @@ class Trajectories:
         self._observations = by_policy("observation", seen)
         self._actions = by_policy("action", done)
         first = {leaf.column: leaf for found in self._observations.values() for leaf in found}
-        self._leaves: dict[str, Leaf] = {
+        self._leaves: dict[str, ColumnLeaf] = {
             **first,
             **{leaf.column: leaf for found in self._actions.values() for leaf in found},
             **{_next(column): leaf for column, leaf in first.items()},

@@ -22,7 +22,7 @@ from rayfish.errors import EnvironmentFault, RayfishError
 from rayfish.experiment.words import Override
 from rayfish.files import why_unwritable
 from rayfish.run import episodes_table, player
-from rayfish.run.player import Game, Moment
+from rayfish.run.player import Game, PlayedStep
 from rayfish.supervise.error_messages import explained
 
 MODE = "rgb_array"
@@ -149,11 +149,11 @@ class _Pictures:
     _step: int = 0
     _apart: int = 1
 
-    def begin(self, episode: int, now: Moment) -> None:
+    def begin(self, episode: int, now: PlayedStep) -> None:
         """An episode begins, with as many steps per picture as a GIF's frame rate requires."""
         self._own, self._step, self._apart = [(0, self._picture())], 0, math.ceil(self.fps / MOST_FPS)
 
-    def step(self, actions: Mapping[Any, Any], now: Moment) -> None:
+    def step(self, actions: Mapping[Any, Any], now: PlayedStep) -> None:
         """A picture at every so many steps, and always of the last."""
         self._step += 1
         if self._step % self._apart == 0 or now.over:

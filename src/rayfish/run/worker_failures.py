@@ -15,7 +15,7 @@ from rayfish.supervise.error_messages import LESS_MEMORY, Reason, explain_exit
 from rayfish.supervise.worker_messages import heard
 
 if TYPE_CHECKING:
-    from rayfish.algorithm.workers import Worker
+    from rayfish.algorithm.workers import WorkerStatus
     from rayfish.experiment import Experiment
     from rayfish.run.trainer import Trainer
 
@@ -168,7 +168,7 @@ class Losses:
                 return False
             time.sleep(0.2)
 
-    def _note(self, row: Worker) -> int:
+    def _note(self, row: WorkerStatus) -> int:
         """Tell the deaths of a worker that are new; gives how many they are."""
         new = row.deaths - self._deaths.get(row.name, 0)
         if new <= 0:
@@ -185,7 +185,7 @@ class Losses:
         self.tell(f"{row.name} died: {reason.what}; {after}")
         return new
 
-    def _require_hope(self, rows: list[Worker]) -> None:
+    def _require_hope(self, rows: list[WorkerStatus]) -> None:
         if not rows:
             return
         if all(row.gone for row in rows):

@@ -40,7 +40,7 @@ from rayfish.sweep.searchers import method_of
 from rayfish.sweep.space import parameters_in
 from rayfish.sweep.task import Resources
 from rayfish.sweep.view import SweepView
-from rayfish.sweep.workers import Crew
+from rayfish.sweep.workers import Workers
 from rayfish.terminal import Console, print_step
 
 _POINTS_LOOKED_AT = 8
@@ -165,7 +165,7 @@ def _held(
     resources = _usual(plan)
     slots = room.require(resources, _smaller(plan, resources, room, options.address))
     slots = min(slots, plan.search.max_concurrent or slots)
-    crew = Crew(ray, plan.target, room, usual=resources, reuse=plan.search.reuse_workers, paths=plan.paths)
+    crew = Workers(ray, plan.target, room, usual=resources, reuse=plan.search.reuse_workers, paths=plan.paths)
     if folder is None and (waiting := _waiting_for_each_other(plan, slots)) is not plan:
         plan, brains = waiting, open_brains(waiting)
     if folder is None:

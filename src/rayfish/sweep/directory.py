@@ -15,7 +15,7 @@ from rayfish.run import lease
 from rayfish.run.directory import DEFAULT_ROOT
 from rayfish.run.lookup import answering, newest_first, sweeps_at
 from rayfish.run.signing import sealed_json
-from rayfish.sweep.records import Table
+from rayfish.sweep.records import EventTable
 
 LAYOUT = 1
 RUNNING, DONE, STOPPED, FAILED = "running", "done", "stopped", "failed"
@@ -120,9 +120,9 @@ class SweepDirectory:
                 f"restore it, or begin a new sweep; its trials are kept: {self.trials}",
             )
 
-    def open_table(self) -> Table:
+    def open_table(self) -> EventTable:
         """The table, to write to."""
-        return Table(self.table_file)
+        return EventTable(self.table_file)
 
     @property
     def status(self) -> str:

@@ -13,8 +13,8 @@ from rayfish.experiment import Experiment
 from rayfish.experiment.overrides import DEFAULT_SEED
 from rayfish.experiment.words import word
 from rayfish.metrics import names
-from rayfish.metrics.console import Console
-from rayfish.metrics.panel import View
+from rayfish.metrics.console import RunConsole
+from rayfish.metrics.panel import RunView
 from rayfish.run import preflight
 from rayfish.run import resources as run_resources
 from rayfish.run.checkpoint import adopt
@@ -120,10 +120,10 @@ def needed(experiment: Experiment) -> Resources:
 class _TrialRun(Run):
     """A run whose display is the sweep's."""
 
-    def open_console(self) -> Console:
+    def open_console(self) -> RunConsole:
         """Nothing is shown of a single trial; its log.txt has everything."""
         nowhere = RichConsole(file=io.StringIO(), force_terminal=False)
-        return Console(View(self.directory.title, self.stop, self.directory.path), nowhere)
+        return RunConsole(RunView(self.directory.title, self.stop, self.directory.path), nowhere)
 
 
 class ExperimentWork(Work):

@@ -38,7 +38,7 @@ _LABELS, _CURVE, _LONGEST_VALUE, _GAP = 9, 12, 16, 2
 
 
 @dataclass
-class Row:
+class TrialRow:
     """One line of the table: a trial, or a point where each is tried several times."""
 
     name: str
@@ -161,7 +161,7 @@ def _interval(point: Point) -> str:
     return f"{figure(point.value)} [{figure(point.low)}, {figure(point.high)}]"
 
 
-def _rows(view: SweepView, most: int) -> list[Row]:
+def _rows(view: SweepView, most: int) -> list[TrialRow]:
     """The ones that run, at most half of the room when there are others; then the best that have ended."""
     every = _point_rows(view) if view.search.repeat > 1 else _trial_rows(view)
     active = [row for row in every if row.state in (RUNNING, PAUSED)]
@@ -170,11 +170,13 @@ def _rows(view: SweepView, most: int) -> list[Row]:
     return [*active[:room], *ended[: most - min(len(active), room)]]
 
 
-def _trial_rows(view: SweepView) -> list[Row]:
+def _trial_rows(view: SweepView) -> list[TrialRow]:
     best, sign = view.best(), view.search.sign
     trials = sorted(view.trials.values(), key=lambda t: _place(t, sign))
     return [
-        Row(str(t.number), t.state, figure(t.value), t.step, t.seconds, t.curve, t.earned_with, t is best)
+        TrialRow(
+            str(t.number), t.state, figure(t.value), t.step, t.seconds, t.curve, t.earned_with, t is best
+        )
         for t in trials
     ]
 
@@ -186,7 +188,7 @@ def _place(trial: Trial, sign: float) -> tuple[int, float]:
     return int(trial.state != RUNNING), float(trial.number)
 
 
-def _point_rows(view: SweepView) -> list[Row]:
+def _point_rows(view: SweepView) -> list[TrialRow]:
     best = view.best_point()
     rows = []
     for point in view.points():
@@ -197,7 +199,7 @@ def _point_rows(view: SweepView) -> list[Row]:
         seconds = sum(trial.seconds for trial in point.trials)
         is_best = best is not None and point.number == best.number
         rows.append(
-            Row(
+            TrialRow(
                 name,
                 point.state,
                 _interval(point),
@@ -212,7 +214,7 @@ def _point_rows(view: SweepView) -> list[Row]:
     return rows
 
 
-def _table(view: SweepView, rows: Sequence[Row], shares: Mapping[str, float], width: int) -> Table:
+def _table(view: SweepView, rows: Sequence[TrialRow], shares: Mapping[str, float], width: int) -> Table:
     wide = width >= 100
     table = Table(box=None, padding=(0, _GAP, 0, 0), pad_edge=False, show_edge=False, header_style=LABEL)
     cells = [_cells(view, row, wide) for row in rows]
@@ -235,7 +237,7 @@ def _table(view: SweepView, rows: Sequence[Row], shares: Mapping[str, float], wi
     return table
 
 
-def _cells(view: SweepView, row: Row, wide: bool) -> list[Text]:
+def _cells(view: SweepView, row: TrialRow, wide: bool) -> list[Text]:
     """A row up to its parameters."""
     sign, style = LOOK[row.state]
     state = Text(sign + (f" {STATES[row.state].split()[0]}" if wide else ""), style=style)

@@ -89,7 +89,7 @@ class Trial:
         return self.moves[-1][2] if self.unearned and self.moves else self.params
 
 
-class Table:
+class EventTable:
     """`trials.jsonl`, open for appending."""
 
     def __init__(self, path: Path) -> None:

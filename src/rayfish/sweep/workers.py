@@ -67,7 +67,7 @@ class _Hand:
     group: Any = None
 
 
-class Crew:
+class Workers:
     """Starts, asks and ends workers; the loop never sees Ray.
 
     :param target: what every worker does

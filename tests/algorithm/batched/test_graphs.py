@@ -47,7 +47,7 @@ def made(optimizer, device):
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)
 @pytest.mark.parametrize("size", [10, None], ids=["minibatches", "whole-batch"])
 def test_recorded_epochs_follow_the_learning_rate_whatever_comes_between(optimizer, device, size):
-    settings = ppo.Settings(num_epochs=2, minibatch_size=size, kl_coeff=0.2, entropy_coeff=0.01)
+    settings = ppo.PPOSettings(num_epochs=2, minibatch_size=size, kl_coeff=0.2, entropy_coeff=0.01)
     ends, recorded = [], []
     for may_record in (True, False):
         loop, rollouts = made(optimizer, device)

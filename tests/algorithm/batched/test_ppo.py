@@ -85,7 +85,7 @@ def test_loss_and_gradients_are_those_of_the_stock_learner(name, share, ray_sess
         named = ("policy_loss", "vf_loss", "entropy", "mean_kl_loss")
         figures = {key: learner.metrics.peek((POLICY, key)).item() for key in named}
         loop = ppo.PPO(module.net, module.action_space, torch.optim.Adam(module.net.parameters(), lr=0.0))
-        settings = ppo.Settings(
+        settings = ppo.PPOSettings(
             gamma=config.gamma, lambda_=0.9, clip_param=config.clip_param, vf_clip_param=2.0,
             vf_loss_coeff=config.vf_loss_coeff, entropy_coeff=0.02, kl_coeff=0.3,
         )  # fmt: skip
@@ -153,7 +153,7 @@ def assert_same_rows(ours, theirs):
 def test_an_epoch_takes_every_row_in_full_minibatches():
     rows = torch.arange(10.0)
     batch = ppo.Batch(rows, None, rows, rows, rows, rows, rows)
-    settings = ppo.Settings(num_epochs=3, minibatch_size=4)
+    settings = ppo.PPOSettings(num_epochs=3, minibatch_size=4)
     found = [minibatch.inputs for minibatch in ppo.minibatches(batch, settings)]
     assert [len(minibatch) for minibatch in found] == [4] * 9
     for epoch in range(3):
@@ -180,7 +180,7 @@ def test_an_update_is_adam_by_autograd(space):
             obs, None, actions, logp, net.policy(obs)[0].detach(), torch.randn(64), torch.randn(64)
         )
         loop.optimiser.attach()
-        settings = ppo.Settings(entropy_coeff=0.1, grad_clip=0.5, num_epochs=3, minibatch_size=16)
+        settings = ppo.PPOSettings(entropy_coeff=0.1, grad_clip=0.5, num_epochs=3, minibatch_size=16)
         for minibatch in ppo.minibatches(batch, settings):
             loop.step(minibatch, settings)
         nets.append(net)
@@ -202,4 +202,4 @@ def test_networks_with_other_layers_are_left_to_autograd():
 def test_a_few_rows_too_many_are_spread_over_the_minibatches(rows, shape):
     column = torch.zeros(rows)
     batch = ppo.Batch(column, None, column, column, column, column, column)
-    assert ppo.epoch_shape(batch, ppo.Settings(minibatch_size=1024)) == shape
+    assert ppo.epoch_shape(batch, ppo.PPOSettings(minibatch_size=1024)) == shape

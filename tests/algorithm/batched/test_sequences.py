@@ -53,13 +53,13 @@ def test_a_recurrent_update_learns_from_every_step_once():
     sampler.reset(seed=1)
     rollout = sampler.collect(40)
     loop = ppo.PPO(net, vector.action_space, torch.optim.Adam(net.parameters()))
-    batch = loop.batch([rollout], ppo.Settings(max_seq_len=10))
+    batch = loop.batch([rollout], ppo.PPOSettings(max_seq_len=10))
     assert batch.weight is not None
     assert int(batch.weight.sum()) == len(rollout)
     kept = batch.advantages[batch.weight > 0]
     assert float(kept.mean()) == pytest.approx(0.0, abs=1e-5)
     assert float(kept.std(unbiased=False)) == pytest.approx(1.0, abs=1e-4)
-    parts = loop.update([rollout], ppo.Settings(num_epochs=2, minibatch_size=40, max_seq_len=10))
+    parts = loop.update([rollout], ppo.PPOSettings(num_epochs=2, minibatch_size=40, max_seq_len=10))
     assert all(torch.isfinite(value) for value in parts.values())
 
 
@@ -77,7 +77,9 @@ def test_recurrent_minibatches_hold_real_steps_and_every_step_each_epoch(learner
     given = for_learners(SimpleNamespace(config=SimpleNamespace(num_learners=learners)), [rollout])
     counts = set()
     for share in given.get("batches") or [given["batch"]]:
-        settings = ppo.Settings(minibatch_size=size, num_epochs=2, largest_share=given.get("largest_share"))
+        settings = ppo.PPOSettings(
+            minibatch_size=size, num_epochs=2, largest_share=given.get("largest_share")
+        )
         batch = loop.batch(share, settings)
         steps = sum(len(part) for part in share)
         assert batch.weight.numel() > 3 * steps, "most of it is padding"

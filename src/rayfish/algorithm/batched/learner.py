@@ -14,7 +14,7 @@ from ray.rllib.algorithms.ppo.torch.ppo_torch_learner import PPOTorchLearner
 from ray.rllib.core.learner.training_data import TrainingData
 
 from rayfish.algorithm.batched.figures import count_trained
-from rayfish.algorithm.batched.ppo import PPO, Settings
+from rayfish.algorithm.batched.ppo import PPO, PPOSettings
 from rayfish.algorithm.batched.rollout import Rollout
 from rayfish.supervise import pulse
 
@@ -87,9 +87,9 @@ class BatchedPPOLearner(PPOTorchLearner):
         backend = config.torch_compile_learner_dynamo_backend or "inductor"
         return partial(torch.compile, backend=backend, mode=config.torch_compile_learner_dynamo_mode)
 
-    def _settings(self, policy: str) -> Settings:
+    def _settings(self, policy: str) -> PPOSettings:
         config = self.config.get_config_for_module(policy)
-        return Settings(
+        return PPOSettings(
             gamma=config.gamma,
             lambda_=config.lambda_,
             clip_param=config.clip_param,

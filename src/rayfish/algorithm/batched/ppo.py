@@ -33,7 +33,7 @@ _AT_ONCE = 16384  # rows of images or sequences that go through a network togeth
 
 
 @dataclass(frozen=True)
-class Settings:
+class PPOSettings:
     """PPO's settings, under RLlib's names.
 
     :param kl_coeff: weight of the divergence from the policy that acted; None leaves it out
@@ -104,7 +104,7 @@ class Batch:
 
 
 def slopes(
-    dist: Distribution, numbers: Tensor, values: Tensor, batch: Batch, settings: Settings
+    dist: Distribution, numbers: Tensor, values: Tensor, batch: Batch, settings: PPOSettings
 ) -> tuple[Tensor, Tensor, Callable[[], dict[str, Tensor]]]:
     """The gradients of PPO's loss at a network's outputs, and a function for the loss and its parts."""
     terms = dist.terms(numbers, batch.actions, batch.numbers if settings.kl_coeff is not None else None)
@@ -131,7 +131,7 @@ def slopes(
 
 
 def _parts(
-    surrogate: Tensor, square: Tensor, terms: Terms, values: Tensor, batch: Batch, *, settings: Settings
+    surrogate: Tensor, square: Tensor, terms: Terms, values: Tensor, batch: Batch, *, settings: PPOSettings
 ) -> dict[str, Tensor]:
     """The loss and what it is made of, under RLlib's names."""
     weight = batch.weight
@@ -233,7 +233,7 @@ class PPO:
         self._epoch: Epoch | None = None
 
     def update(
-        self, rollouts: Sequence[Rollout], settings: Settings, tick: Callable[[], None] = lambda: None
+        self, rollouts: Sequence[Rollout], settings: PPOSettings, tick: Callable[[], None] = lambda: None
     ) -> dict[str, Tensor]:
         """All epochs over the rollouts; gives the last minibatch's loss and its parts.
 
@@ -260,7 +260,7 @@ class PPO:
         constant = all(rollout.valid is None for rollout in rollouts)
         return constant and self.plain is not None and self._average is None and self.optimiser.is_adam
 
-    def _recorded(self, batch: Batch, settings: Settings) -> dict[str, Tensor]:
+    def _recorded(self, batch: Batch, settings: PPOSettings) -> dict[str, Tensor]:
         """The epochs on a GPU, each one recorded graph over the same memory.
 
         Numbers that change from update to update (coefficients, learning rate) are tensors in it.
@@ -279,7 +279,7 @@ class PPO:
         return parts
 
     def step(
-        self, minibatch: Batch, settings: Settings, rate: Tensor | None = None
+        self, minibatch: Batch, settings: PPOSettings, rate: Tensor | None = None
     ) -> Callable[[], dict[str, Tensor]]:
         """One step of the optimizer; gives a function for the loss and its parts.
 
@@ -297,7 +297,7 @@ class PPO:
         return parts
 
     @torch.no_grad()
-    def batch(self, rollouts: Sequence[Rollout], settings: Settings) -> Batch:
+    def batch(self, rollouts: Sequence[Rollout], settings: PPOSettings) -> Batch:
         """Rollouts with their advantages, as rows; advantages centred and scaled over all of them."""
         longest = min(settings.max_seq_len, max(rollout.shape[0] for rollout in rollouts))
         parts = [self._rows(rollout, settings, longest) for rollout in rollouts]
@@ -306,7 +306,7 @@ class PPO:
         whole.advantages = (whole.advantages - kept.mean()) / kept.std(unbiased=False).clamp(min=1e-4)
         return whole
 
-    def _rows(self, rollout: Rollout, settings: Settings, longest: int) -> Batch:
+    def _rows(self, rollout: Rollout, settings: PPOSettings, longest: int) -> Batch:
         sequences = split(rollout, longest) if rollout.states is not None else None
         inputs, mask = rollout.obs, None
         if self.plain is not None:
@@ -389,7 +389,9 @@ class PPO:
 class Epoch:
     """One epoch over fixed memory, recorded as a CUDA graph."""
 
-    def __init__(self, loop: PPO, key: Any, batch: Batch, settings: Settings, shape: tuple[int, int]) -> None:
+    def __init__(
+        self, loop: PPO, key: Any, batch: Batch, settings: PPOSettings, shape: tuple[int, int]
+    ) -> None:
         self.key, self.moments = key, loop.optimiser.moments
         self._count, self._size = shape
         rows = torch.zeros(self._count * self._size, dtype=torch.int64, device=batch.advantages.device)
@@ -403,7 +405,7 @@ class Epoch:
         # The first update runs as it is: only a batch of the same shape again is worth a recording.
         self.run = Replayed(self._run, batch.advantages.device, after=settings.num_epochs)
 
-    def set(self, settings: Settings, rate: float) -> None:
+    def set(self, settings: PPOSettings, rate: float) -> None:
         """The coefficients and the learning rate of this update."""
         self._rate.fill_(rate)
         for name in ("entropy_coeff", "kl_coeff"):
@@ -429,7 +431,7 @@ class Epoch:
             return parts()
 
 
-def epoch_shape(batch: Batch, settings: Settings) -> tuple[int, int]:
+def epoch_shape(batch: Batch, settings: PPOSettings) -> tuple[int, int]:
     """(minibatches of an epoch, environment steps in each); several learners get the same count.
 
     A rollout may have a few steps more than the batch asked for: up to a quarter of a minibatch is spread
@@ -446,7 +448,7 @@ def epoch_shape(batch: Batch, settings: Settings) -> tuple[int, int]:
     return count, min(max(size, -(-most // count)), steps)
 
 
-def minibatches(batch: Batch, settings: Settings) -> Iterator[Batch]:
+def minibatches(batch: Batch, settings: PPOSettings) -> Iterator[Batch]:
     """All epochs' minibatches, each full: the last of an epoch is filled up with its first rows."""
     count, size = epoch_shape(batch, settings)
     for _ in range(settings.num_epochs):
@@ -460,7 +462,7 @@ def minibatches(batch: Batch, settings: Settings) -> Iterator[Batch]:
 
 
 def _sequence_minibatches(
-    batch: Batch, weight: Tensor, settings: Settings, shape: tuple[int, int]
+    batch: Batch, weight: Tensor, settings: PPOSettings, shape: tuple[int, int]
 ) -> Iterator[Batch]:
     """One epoch with memory: each sequence goes to the minibatch that its first step falls into."""
     count, size = shape
@@ -475,7 +477,7 @@ def _sequence_minibatches(
         yield shuffled.rows(slice(first, last))
 
 
-def _order(rows: int, wanted: int, settings: Settings, device: torch.device) -> Tensor:
+def _order(rows: int, wanted: int, settings: PPOSettings, device: torch.device) -> Tensor:
     order = torch.randperm(rows, device=device) if settings.shuffle else torch.arange(rows, device=device)
     if wanted > rows:
         order = order.repeat(-(-wanted // rows))

@@ -50,7 +50,7 @@ logger = logging.getLogger("ray.rllib")
 
 
 @dataclass(frozen=True)
-class Played:
+class SampledSteps:
     """What RLlib's evaluation asks of episodes: how long they were."""
 
     steps: int
@@ -201,7 +201,7 @@ class BatchedEnvRunner(SingleAgentEnvRunner):
                 samples: list[Any] = self._play(num_episodes)
             elif self.config.in_evaluation:
                 steps = -(-(num_timesteps or 1) // self.num_envs)
-                samples = [Played(self.sample_rollout(steps).env_steps)]
+                samples = [SampledSteps(self.sample_rollout(steps).env_steps)]
             else:
                 fragment = -(-num_timesteps // self.vector.num_slots) if num_timesteps else None
                 rollout = self.sample_rollout(fragment)
@@ -357,7 +357,7 @@ class BatchedEnvRunner(SingleAgentEnvRunner):
         )
         raise RuntimeError from error
 
-    def _play(self, episodes: int) -> list[Played]:
+    def _play(self, episodes: int) -> list[SampledSteps]:
         """Exactly so many episodes, each environment's share fixed before: short ones gain nothing by it."""
         assert self.vector is not None
         self._needs_initial_reset = True
@@ -381,7 +381,7 @@ class BatchedEnvRunner(SingleAgentEnvRunner):
         self.vector.finished = kept
         self._needs_initial_reset = True
         self._sampled_steps = sum(kept.lengths)
-        return [Played(length) for length in kept.lengths]
+        return [SampledSteps(length) for length in kept.lengths]
 
     def _log_finished(self, finished: Finished) -> None:
         series: dict[tuple[str, ...], list[Any]] = {

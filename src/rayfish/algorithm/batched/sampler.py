@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from rayfish.algorithm.batched.rollout import Rollout, Tree
-from rayfish.envs.vector import Moment, Vector
+from rayfish.envs.vector import StepResult, Vector
 from rayfish.models.actions import for_env
 from rayfish.nested import first_leaf, map_nested
 
@@ -104,7 +104,7 @@ class Storage:
             return None
         return map_nested(lambda leaf: leaf[: self.steps], self._trees[name])
 
-    def outcome(self, step: int, moment: Moment) -> None:
+    def outcome(self, step: int, moment: StepResult) -> None:
         """Keep what a step of the environments gave."""
         self.rewards[step], self.terminated[step] = moment.rewards, moment.terminated
         np.logical_or(moment.terminated, moment.truncated, out=self.done[step])
@@ -258,7 +258,7 @@ class Sampler:
         space = self.vector.action_space
         return for_env(actions.cpu().numpy(), space, normalize=self._scale, clip=self._clip)
 
-    def _onwards(self, step: int, moment: Moment, state: Tree | None, ends: Ends) -> None:
+    def _onwards(self, step: int, moment: StepResult, state: Tree | None, ends: Ends) -> None:
         """What is seen next, and the ends of episodes."""
         self.obs = self._seen(moment.obs, _rows(moment.obs, moment.present))
         self.state = state

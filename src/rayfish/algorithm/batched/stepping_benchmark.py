@@ -1,6 +1,6 @@
 """How fast an experiment's environments are stepped in some way: the real vectors, with the untrained policy.
 
-Takes an experiment and its environment's description; gives one `Trial` per way and number of
+Takes an experiment and its environment's description; gives one `Measurement` per way and number of
 environments. Needs RLlib's classes, but no running Ray.
 """
 
@@ -32,7 +32,7 @@ _SPELLS = 5
 
 
 @dataclass(frozen=True)
-class Trial:
+class Measurement:
     """One way of stepping, tried.
 
     :param way: as in `batched.fitting`
@@ -62,7 +62,7 @@ class Bench:
         with undisturbed():
             self._module = self._policy(experiment, info).to(self._device).eval()
 
-    def trial(self, way: str, envs: int, seconds: float) -> Trial:
+    def trial(self, way: str, envs: int, seconds: float) -> Measurement:
         """Steps so many environments in this way for about so long, and at least twice."""
         with undisturbed():
             began = time.perf_counter()
@@ -82,7 +82,7 @@ class Bench:
             finally:
                 vector.close()
         spent = sampler.clock.env + sampler.clock.policy
-        return Trial(way, envs, rate, sampler.clock.env / spent, ready_s)
+        return Measurement(way, envs, rate, sampler.clock.env / spent, ready_s)
 
     def _policy(self, experiment: Experiment, info: EnvInfo) -> Any:
         """The module that acts, untrained; of several agents, the one they share."""

@@ -22,7 +22,7 @@ SPARE = 1
 """Updates that a planned line is ahead of the fire."""
 
 
-class Baseline:
+class WildfireBaseline:
     """A policy for all environments of a vector.
 
     :param env: the environments it will act in
@@ -57,7 +57,7 @@ class Baseline:
         raise NotImplementedError
 
 
-class Nothing(Baseline):
+class Nothing(WildfireBaseline):
     """Agents that stand still."""
 
     def __init__(self, env: WildfireVectorEnv, seed: int = 0) -> None:
@@ -71,7 +71,7 @@ class Nothing(Baseline):
         return env.decode.encode(np.full(self.shape, self._still), np.full(self.shape, self._idle))
 
 
-class Random(Baseline):
+class Random(WildfireBaseline):
     """Agents that do anything."""
 
     def act(self, env: WildfireVectorEnv) -> np.ndarray:
@@ -82,7 +82,7 @@ class Random(Baseline):
         )
 
 
-class Planned(Baseline):
+class Planned(WildfireBaseline):
     """Agents that plan a line when an episode begins, and then build it."""
 
     def __init__(self, env: WildfireVectorEnv, seed: int = 0) -> None:
@@ -168,7 +168,7 @@ class LineAhead(Planned):
         return int(tactics.plan_ahead(*(*self._setting(env, n, arrival), cell, wind, path)))
 
 
-BASELINES: dict[str, type[Baseline]] = {
+BASELINES: dict[str, type[WildfireBaseline]] = {
     "nothing": Nothing,
     "random": Random,
     "line_ahead": LineAhead,
@@ -185,7 +185,7 @@ def make_vector(num_envs: int, num_agents: int = 4, **given: Any) -> WildfireVec
     return WildfireVectorEnv(num_envs, num_agents=num_agents, **given)
 
 
-def make_baseline(name: str, env: WildfireVectorEnv, seed: int = 0) -> Baseline:
+def make_baseline(name: str, env: WildfireVectorEnv, seed: int = 0) -> WildfireBaseline:
     """A baseline policy by its name.
 
     :raises EnvironmentFault: there is none of this name, or it cannot act in this environment
@@ -234,5 +234,5 @@ def run_baseline(
     return {**figures, "return": returns, "length": lengths}
 
 
-def _name_of(policy: Baseline) -> str:
+def _name_of(policy: WildfireBaseline) -> str:
     return next(name for name, kind in BASELINES.items() if isinstance(policy, kind))
