@@ -70,10 +70,10 @@ def test_a_file_that_would_not_end_is_one_message_at_once(name, tmp_path, monkey
     text, said = BOMBS[name]
     (tmp_path / "bomb.yaml").write_text(text)
     Experiment.compose("cartpole")  # imports
-    begun = time.process_time()
+    begun = time.thread_time()
     with pytest.raises(ConfigError) as error:
         Experiment.compose("bomb.yaml")
-    assert time.process_time() - begun < 1
+    assert time.thread_time() - begun < 1
     assert said in str(error.value)
     assert "next step:" in str(error.value)
 
@@ -108,9 +108,9 @@ def test_eight_thousand_keys_take_less_than_a_second(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "keys.yaml").write_text(_below(*(f"key{i}: {i}" for i in range(8000))))
     Experiment.compose("cartpole")  # imports
-    begun = time.process_time()
+    begun = time.thread_time()  # not the other threads of the process: a Ray of other tests has many
     found = Experiment.compose("keys.yaml")
-    assert time.process_time() - begun < 1
+    assert time.thread_time() - begun < 1
     assert found.get("environment.env_config.key7999") == 7999
     assert found.origin("environment.env_config.key7999") == "keys.yaml:8003"
 
