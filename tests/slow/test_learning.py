@@ -90,7 +90,14 @@ OLD_FILES = {
 }
 
 
-@pytest.mark.parametrize("name", OLD_FILES)
+ASYNCHRONOUS = ("cartpole-impala", "cartpole-appo")
+"""How well these learn depends on how fast runners and learner are: other tests beside them would tell."""
+
+
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(name, marks=pytest.mark.alone if name in ASYNCHRONOUS else ()) for name in OLD_FILES],
+)
 def test_an_old_file_trains_to_its_old_stop_reward(name, workdir):
     (workdir / "old.yaml").write_text(f"{name}:{OLD_FILES[name]}")
     run = rayfish.train("old.yaml", plain=True)
