@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
 import threading
 import time
 
+import psutil
 import pytest
 
 from rayfish.errors import RayfishError
@@ -45,6 +47,30 @@ def test_a_run_killed_a_moment_ago_is_waited_for_and_then_taken(run, capsys):
     run.require_idle()
     assert 0.5 < time.monotonic() - began < 10
     assert "process 7 on container-1; waiting up to" in capsys.readouterr().err
+
+
+def test_a_process_that_ended_and_that_nobody_has_waited_for_holds_no_run(workdir):
+    """A zombie: what is left of a killed process in a container whose first process reaps none."""
+    made = RunDirectory.create(Experiment.compose("cartpole"))
+    code = (
+        "from rayfish.run import lease\n"
+        "import json\n"
+        "print(json.dumps(lease.this_process()), flush=True)\n"
+        "input()\n"
+    )
+    pipe = subprocess.PIPE
+    other = subprocess.Popen([sys.executable, "-c", code], stdin=pipe, stdout=pipe, text=True)
+    made.update(process=json.loads(other.stdout.readline()))
+    made._lease.release()
+    assert RunDirectory.open(made.path).status == "running"
+    other.kill()
+    deadline = time.monotonic() + 10
+    while psutil.Process(other.pid).status() != psutil.STATUS_ZOMBIE:
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    assert RunDirectory.open(made.path).status == "lost"
+    RunDirectory.open(made.path).require_idle()
+    other.communicate()
 
 
 def test_a_process_elsewhere_that_renews_its_lease_keeps_its_run(run):

@@ -264,11 +264,16 @@ def _clock_of(folder: Path) -> float:
 
 
 def _start_of(pid: int) -> float | None:
-    """When the process began; tells it from a later one with the same number."""
+    """When the process began, which tells it from a later one with the same number; None when it has ended.
+
+    One that has ended stays in the table of processes until its parent asks for it: in a container whose
+    first process does not, for ever.
+    """
     import psutil
 
     try:
-        return float(psutil.Process(pid).create_time())
+        process = psutil.Process(pid)
+        return None if process.status() == psutil.STATUS_ZOMBIE else float(process.create_time())
     except psutil.Error:
         return None
 
