@@ -187,7 +187,7 @@ def info_of(env: Any, name: str) -> EnvInfo:
     metadata = dict(getattr(env, "metadata", None) or {})
     adapter = env_api.adapter(env)
     innermost = adapter.env if adapter is not None else getattr(env, "unwrapped", env)
-    told = [on_name(EnvSpec(name)), *import_paths.notices(type(innermost)), env_api.notice(env)]
+    notices = [on_name(EnvSpec(name)), *import_paths.notices(type(innermost)), env_api.notice(env)]
     return EnvInfo(
         name=name,
         kind="multi" if is_multi_agent(env) else "single",
@@ -199,7 +199,7 @@ def info_of(env: Any, name: str) -> EnvInfo:
         class_name=type(innermost).__name__,
         metadata=metadata,
         old_api=adapter is not None,
-        notices=tuple(filter(None, told)),
+        notices=tuple(filter(None, notices)),
     )
 
 
@@ -272,7 +272,7 @@ _KEYS: dict[type[RayfishError], str] = {
 
 
 def _probe(env: Any, name: str) -> None:
-    """One reset and one step: an environment that breaks the contract is told now, not by a worker."""
+    """One reset and one step: an environment that breaks the contract is reported now, not by a worker."""
     for method, probe in (("reset", contract.reset), ("step", contract.step)):
         try:
             probe(env)

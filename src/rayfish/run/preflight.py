@@ -133,7 +133,7 @@ def _malformed(experiment: Experiment) -> list[Problem]:
 
 
 def _placed(problem: Problem, experiment: Experiment) -> Problem:
-    """A problem with the place it was written, unless that is a shipped default, which nobody has to fix."""
+    """A problem with the place it was written, unless that is a shipped default, which no user has to fix."""
     key = problem.key
     below = (where for name, where in experiment.origins.items() if name.startswith(f"{key}."))
     where = problem.where or experiment.origins.get(key) or next(below, "")

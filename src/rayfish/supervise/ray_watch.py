@@ -43,7 +43,7 @@ class Lifeline:
                 os.close(self._handles.pop(pid))
 
     def close(self) -> None:
-        """Nobody waits any more."""
+        """Close the handles of Ray's processes."""
         while self._handles:
             os.close(self._handles.popitem()[1])
 

@@ -40,7 +40,7 @@ from rayfish.sweep.searchers import method_of
 from rayfish.sweep.space import parameters_in
 from rayfish.sweep.task import Resources
 from rayfish.sweep.view import SweepView
-from rayfish.sweep.workers import Workers
+from rayfish.sweep.workers import TrialWorkers
 from rayfish.terminal import Console, print_step
 
 _POINTS_LOOKED_AT = 8
@@ -165,7 +165,9 @@ def _held(
     resources = _usual(plan)
     slots = room.require(resources, _smaller(plan, resources, room, options.address))
     slots = min(slots, plan.search.max_concurrent or slots)
-    crew = Workers(ray, plan.target, room, usual=resources, reuse=plan.search.reuse_workers, paths=plan.paths)
+    crew = TrialWorkers(
+        ray, plan.target, room, usual=resources, reuse=plan.search.reuse_workers, paths=plan.paths
+    )
     if folder is None and (waiting := _waiting_for_each_other(plan, slots)) is not plan:
         plan, brains = waiting, open_brains(waiting)
     if folder is None:
@@ -252,7 +254,7 @@ def _told(plan: Plan, folder: SweepDirectory, view: SweepView, status: str, cons
 
 
 def _waiting_for_each_other(plan: Plan, slots: int) -> Plan:
-    """A population whose trials take turns is synchronous unless told otherwise.
+    """A population whose trials take turns is synchronous unless set otherwise.
 
     Else those that come first in a turn are compared with others an interval behind: a score that grows
     while training makes each of them look good, and none is ever replaced.

@@ -29,7 +29,7 @@ from rayfish.sweep.searchers.base import position, require_point
 from rayfish.sweep.task import Resources, Task
 from rayfish.sweep.view import SweepView
 from rayfish.sweep.worker import Reply
-from rayfish.sweep.workers import Lost, Workers
+from rayfish.sweep.workers import Lost, TrialWorkers
 from rayfish.text import counted
 
 _LOOK_EVERY_S = 0.25
@@ -61,7 +61,7 @@ class Loop:
     """
 
     def __init__(
-        self, plan: Plan, folder: SweepDirectory, crew: Workers, view: SweepView, brains: Brains
+        self, plan: Plan, folder: SweepDirectory, crew: TrialWorkers, view: SweepView, brains: Brains
     ) -> None:
         self.plan, self.folder, self.crew, self.view = plan, folder, crew, view
         self.search = plan.search

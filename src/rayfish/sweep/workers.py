@@ -67,7 +67,7 @@ class _Hand:
     group: Any = None
 
 
-class Workers:
+class TrialWorkers:
     """Starts, asks and ends workers; the loop never sees Ray.
 
     :param target: what every worker does
