@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from rayfish.errors import ConfigError, Problem
 from rayfish.experiment import tree
+from rayfish.experiment.sections import SECTIONS, Sections
 from rayfish.files import atomic_write
 
 if TYPE_CHECKING:
@@ -23,8 +24,10 @@ _SHORT_FORMS = ("callbacks", "framework")  # may be one value, see `compose`
 
 
 @dataclass(frozen=True)
-class Experiment:
+class Experiment(Sections):
     """What is to be trained, and how: the first stage's result, handed to every later one.
+
+    Rayfish's own keys are attributes of its sections, typed (`experiment.rollouts.runner`).
 
     :param config: plain nested dictionaries and values, interpolations resolved
     :param origins: dotted key of each value -> the file and line, or "command line", that wrote it
@@ -184,8 +187,6 @@ def _unreadable(file: Path, what: str) -> ConfigError:
 
 
 def _require_sections(config: Mapping[str, Any], file: Path) -> None:
-    from rayfish.experiment.sections import SECTIONS
-
     for name in SECTIONS:
         value = config.get(name)
         if value is not None and not isinstance(value, dict) and name not in _SHORT_FORMS:
