@@ -114,7 +114,7 @@ def build_config(
     :param worker_setup: called on every process that makes an environment, with its name
     """
     use_paths(experiment.paths)
-    name = experiment.get("algo.name")
+    name = experiment.algo.name
     config = config_class(name)()
     if name == "CQL":  # its default learning rate is one that its own validation refuses
         config.lr = None
@@ -130,8 +130,8 @@ def build_config(
         _batched(config, name)
     if experiment.get("framework.torch_compile_learner"):
         _compiled(config, experiment, fitting)
-    if experiment.get("training.optimizer"):
-        set_optimizer(config, experiment.get("training.optimizer"))
+    if experiment.training.optimizer:
+        set_optimizer(config, experiment.training.optimizer)
     _evaluation(config, experiment, fitting)
     _exploration(config, experiment, name)
     _targets(config, info, name)
@@ -146,10 +146,10 @@ def build_config(
         )
         if experiment.get("offline_data.offline_data_class") is None:
             config.offline_data(offline_data_class=RecordedData)
-        named = experiment.get("offline_data.input_") or []
+        named = experiment.offline_data.input_ or []
         recorded = old_files([named] if isinstance(named, str) else named)
         if recorded:
-            as_they_are = experiment.get("offline_data.actions_in_input_normalized")
+            as_they_are = experiment.offline_data.actions_in_input_normalized
             scaled = None if as_they_are or not config.normalize_actions else config.action_space
             folder = converted(recorded, scaled)
             config.offline_data(input_=[folder], input_read_episodes=True, input_read_batch_size=1)
@@ -250,7 +250,7 @@ def _rollouts(config: AlgorithmConfig, experiment: Experiment, fitting: Fit) -> 
     if fitting.vector == PROCESSES and not fitting.batched:
         # Not Gymnasium's "async", whose processes are forked from one in which Ray's threads run.
         config.env_runners(gym_env_vectorize_mode="vector_entry_point")
-    if experiment.get("rollouts.observation_filter", "NoFilter") == "MeanStdFilter":
+    if experiment.rollouts.observation_filter == "MeanStdFilter":
         previous = config._env_to_module_connector
         config.env_runners(env_to_module_connector=NormalizeFirst(previous))
 
@@ -269,7 +269,7 @@ class NormalizeFirst:
 
 def _learners(config: AlgorithmConfig, experiment: Experiment) -> None:
     """`resources.num_gpus` as people know it: one learner per GPU."""
-    gpus = experiment.get("resources.num_gpus")
+    gpus = experiment.resources.num_gpus
     if not gpus:
         return
     config.learners(num_gpus_per_learner=min(1, gpus))
@@ -297,7 +297,7 @@ def _batched(config: AlgorithmConfig, name: str) -> None:
 
 def _compiled(config: AlgorithmConfig, experiment: Experiment, fitting: Fit) -> None:
     """`torch.compile` for the batched learner of PPO; nothing else would compile anything."""
-    key, name = "framework.torch_compile_learner", experiment.get("algo.name")
+    key, name = "framework.torch_compile_learner", experiment.algo.name
     why = fitting.why if not fitting.batched else f"{name} compiles nothing" if name != "PPO" else ""
     backend = experiment.get("framework.torch_compile_learner_dynamo_backend") or "inductor"
     writes_cpp = backend == "inductor" and not config.num_gpus_per_learner
@@ -313,7 +313,7 @@ def _compiled(config: AlgorithmConfig, experiment: Experiment, fitting: Fit) -> 
 
 
 def _evaluation(config: AlgorithmConfig, experiment: Experiment, fitting: Fit) -> None:
-    overrides = dict(experiment.get("evaluation.evaluation_config") or {})
+    overrides = dict(experiment.evaluation.evaluation_config or {})
     overrides.pop("horizon", None)  # ours: the evaluation environment has its own time limit
     overrides["env"] = f"{config.env}{_EVALUATION}"
     overrides["env_config"] = env_config_of(experiment, evaluation=True)
@@ -336,17 +336,16 @@ def _copies(experiment: Experiment) -> int:
 
 
 def _exploration(config: AlgorithmConfig, experiment: Experiment, name: str) -> None:
-    section = experiment.section("exploration")
-    if section.get("explore") is not None:
-        config.env_runners(explore=section["explore"])
-    old = section.get("exploration_config") or {}
+    if experiment.exploration.explore is not None:
+        config.env_runners(explore=experiment.exploration.explore)
+    old = experiment.exploration.exploration_config or {}
     if name == "DQN" and old.get("type", "EpsilonGreedy") == "EpsilonGreedy" and "epsilon_timesteps" in old:
         config.training(epsilon=epsilon_schedule(old))
 
 
 def _temperature(experiment: Experiment, name: str) -> float | None:
     """That of DQN's SoftQ exploration; None where it explores otherwise."""
-    old = experiment.get("exploration.exploration_config") or {}
+    old = experiment.exploration.exploration_config or {}
     soft = name == "DQN" and str(old.get("type", "")).rpartition(".")[2] == "SoftQ"
     return float(old.get("temperature", 1.0)) if soft else None
 
@@ -383,19 +382,19 @@ def _iterations(config: AlgorithmConfig, experiment: Experiment, name: str) -> N
 
 
 def _callbacks(config: AlgorithmConfig, experiment: Experiment) -> None:
-    named = experiment.get("callbacks.callbacks_class") or []
+    named = experiment.callbacks.callbacks_class or []
     paths = [named] if isinstance(named, str) else named
     classes = [adapted(load_object(path, experiment.paths)) for path in paths]
-    curriculum = experiment.get("environment.env_task_fn")
-    own = load_object(curriculum, experiment.paths) if in_main_script(str(curriculum)) else None
-    tasks = [partial(TaskSetter, str(curriculum), experiment.paths, own)] if curriculum else []
+    curriculum = experiment.environment.env_task_fn
+    own = load_object(curriculum, experiment.paths) if curriculum and in_main_script(curriculum) else None
+    tasks = [partial(TaskSetter, curriculum, experiment.paths, own)] if curriculum else []
     config.callbacks(callbacks_class=[EpisodeReport, *tasks, *classes])
 
 
 def _modules(config: AlgorithmConfig, experiment: Experiment, info: EnvInfo, name: str) -> None:
     from ray.rllib.core.rl_module.multi_rl_module import MultiRLModuleSpec
 
-    model = experiment.get("training.model") or {}
+    model = experiment.training.model or {}
     if info.kind == "single":
         spec = module_spec(name, model, experiment.paths, temperature=_temperature(experiment, name))
         if spec is not None:
@@ -427,4 +426,4 @@ def _modules(config: AlgorithmConfig, experiment: Experiment, info: EnvInfo, nam
 
 
 def _rllib_level(experiment: Experiment) -> str:
-    return str(experiment.get("debugging.log_level", "WARN"))
+    return experiment.debugging.log_level

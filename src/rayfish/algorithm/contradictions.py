@@ -165,7 +165,7 @@ def _fragments(experiment: Experiment, algo: str) -> Iterator[Problem]:
 
 def note_on_batch(experiment: Experiment) -> str:
     """How many steps PPO trains on where its batch is no multiple of the environments; "" where it is."""
-    key, algo = "training.train_batch_size_per_learner", str(experiment.get("algo.name"))
+    key, algo = "training.train_batch_size_per_learner", experiment.algo.name
     batch = _effective(experiment, key, algo)
     mode = _effective(experiment, "rollouts.batch_mode", algo)
     if algo != "PPO" or not _number(batch) or mode == "complete_episodes":
@@ -250,7 +250,7 @@ def _schedules(experiment: Experiment, _: str) -> Iterator[Problem]:
 
 
 def _optimizer(experiment: Experiment, algo: str) -> Iterator[Problem]:
-    settings, key = experiment.get("training.optimizer"), "training.optimizer"
+    settings, key = experiment.training.optimizer, "training.optimizer"
     if not isinstance(settings, dict) or not settings:
         return
     if algo in SEVERAL_NETWORKS:
@@ -270,7 +270,7 @@ def _optimizer(experiment: Experiment, algo: str) -> Iterator[Problem]:
 
 
 def _exploration(experiment: Experiment, algo: str) -> Iterator[Problem]:
-    old, key = experiment.get("exploration.exploration_config"), "exploration.exploration_config"
+    old, key = experiment.exploration.exploration_config, "exploration.exploration_config"
     kind = str(old.get("type", "EpsilonGreedy")).rpartition(".")[2] if isinstance(old, dict) and old else ""
     where = experiment.origin(f"{key}.type")
     if kind == "EpsilonGreedy" and algo != "DQN":
@@ -312,7 +312,7 @@ def _replay(experiment: Experiment, _: str) -> Iterator[Problem]:
 
 
 def _policies(experiment: Experiment, _: str) -> Iterator[Problem]:
-    mapping, policies = experiment.get("multi_agent.mapping"), experiment.get("multi_agent.policies")
+    mapping, policies = experiment.multi_agent.mapping, experiment.multi_agent.policies
     known = set(policies) if isinstance(policies, dict | list) else set()
     if not known and isinstance(mapping, dict):
         known = set(mapping.values())
@@ -324,7 +324,7 @@ def _policies(experiment: Experiment, _: str) -> Iterator[Problem]:
 
 
 def _gpus(experiment: Experiment, _: str) -> Iterator[Problem]:
-    total, each = experiment.get("resources.num_gpus"), experiment.get("learners.num_gpus_per_learner")
+    total, each = experiment.resources.num_gpus, experiment.get("learners.num_gpus_per_learner")
     if _number(total) and _number(each) and total and each and min(1, total) != each:
         what = f"asks for {total} GPUs, and learners.num_gpus_per_learner for {each} each"
         yield Problem("resources.num_gpus", what, "set one of them", experiment.origin("resources.num_gpus"))
@@ -343,12 +343,12 @@ def _unrepeatable(experiment: Experiment, algo: str) -> Iterator[tuple[str, str,
     """The settings that no seed makes repeatable: key, why, what to do."""
     if algo in INEXACT:
         yield "algo.name", f"{algo} never repeats: {INEXACT[algo]}", "use PPO, DQN or SAC"
-    if experiment.get("debugging.seed") is None:
+    if experiment.debugging.seed is None:
         yield "debugging.seed", "without a seed nothing repeats", "set debugging.seed=2000"
-    if experiment.get("stop_conditions.time_total_s") is not None:
+    if experiment.stop_conditions.time_total_s is not None:
         hint = "stop by stop_conditions.timesteps_total or training_iteration"
         yield "stop_conditions.time_total_s", "the clock ends the run at another step each time", hint
-    if experiment.get("rollouts.autotune"):
+    if experiment.rollouts.autotune:
         hint = "set rollouts.autotune=false with what an earlier run's config.yaml says was chosen"
         yield "rollouts.autotune", "a measurement chooses how many environments there are", hint
     if experiment.get("reporting.min_time_s_per_iteration"):

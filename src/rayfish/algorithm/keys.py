@@ -109,7 +109,7 @@ def all_problems(experiment: Experiment) -> list[Problem]:
     found = key_problems(experiment)
     if not any(problem.key == "algo.name" for problem in found):
         wrong = {problem.key for problem in found}
-        algo = str(experiment.get("algo.name"))
+        algo = experiment.algo.name
         found.extend(p for p in contradictions(experiment, algo) if p.key not in wrong)
     return found
 
@@ -124,7 +124,7 @@ def without_unread(saved: Experiment) -> Experiment:
     """A saved experiment less the keys that have no effect; an earlier version may have accepted them."""
     from rayfish.models.check import section_problems
 
-    section, algo = saved.get("training.model") or {}, str(saved.get("algo.name"))
+    section, algo = saved.training.model or {}, saved.algo.name
     found = [*key_problems(saved), *section_problems(section, algo, saved.paths)]
     keys = [problem.key for problem in found if problem.what.startswith("has no effect")]
     if not keys:
@@ -139,7 +139,7 @@ def without_unread(saved: Experiment) -> Experiment:
 
 def _without_effect(experiment: Experiment, info: EnvInfo | None) -> Iterator[str]:
     """Keys that the user wrote and that another key, or the environment, leaves without effect."""
-    algo = str(experiment.get("algo.name"))
+    algo = experiment.algo.name
     set_keys = [key for key, where in experiment.origins.items() if where and not where.startswith(SHIPPED)]
     written = [_whole_key(key) for key in set_keys if experiment.get(key) not in (None, {}, [], "")]
     unread = _unread_model_keys(experiment, info)
@@ -175,7 +175,7 @@ def _unread_model_keys(experiment: Experiment, info: EnvInfo | None) -> dict[str
     """Keys of training.model that are set but not read, each with the condition or the reason."""
     from rayfish.models.check import unread_for_spaces
 
-    section = experiment.get("training.model") or {}
+    section = experiment.training.model or {}
     found = {} if info is None else {key: f": {why}" for key, why in unread_for_spaces(section, info).items()}
     found |= {key: f" unless training.model.{needed} is set" for key, needed in options.unused(section)}
     return {f"training.model.{key}": why for key, why in found.items()}
@@ -208,7 +208,7 @@ def _condition(needed: str) -> str:
 def key_problems(experiment: Experiment) -> list[Problem]:
     """What is wrong with single keys and their values, whatever the other keys say."""
     found = list(_algorithm(experiment))
-    algo = experiment.get("algo.name") if not found else None
+    algo = experiment.algo.name if not found else None
     left = iter(range(MOST_SHOWN))  # suggestions: each compares a word with all keys there are
     for name, values in experiment.config.items():
         if name.startswith("_"):
@@ -221,7 +221,7 @@ def key_problems(experiment: Experiment) -> list[Problem]:
 
 
 def _algorithm(experiment: Experiment) -> Iterator[Problem]:
-    name = experiment.get("algo.name")
+    name = experiment.algo.name
     if isinstance(name, str) and name in ALGORITHMS:
         return
     where = experiment.origin("algo.name")
@@ -434,7 +434,7 @@ def _is_comparison(limit: Any) -> bool:
 
 def _evaluation_config(experiment: Experiment, algo: str | None, left: Iterator[int]) -> Iterator[Problem]:
     """RLlib sets any key of evaluation_config in silence; only settings it has make sense."""
-    inner = experiment.get("evaluation.evaluation_config")
+    inner = experiment.evaluation.evaluation_config
     if not isinstance(inner, dict):
         return
     known: dict[str, Entry] = {}

@@ -24,10 +24,10 @@ def policy_parts(algorithm: Algorithm, experiment: Experiment, info: EnvInfo) ->
     if info.kind == "multi" and not function:
         policy_of = PolicyMapping.of(experiment)
         mapping = {str(agent): policy_of(agent) for agent in info.agents}
-        mapping |= experiment.get("multi_agent.mapping") or {}
+        mapping |= experiment.multi_agent.mapping or {}
     return {
         "modules": modules(algorithm),
-        "algo": experiment.get("algo.name"),
+        "algo": experiment.algo.name,
         "normaliser": normaliser_statistics(algorithm),
         "normalize_actions": bool(algorithm.config.normalize_actions),
         "clip_actions": bool(algorithm.config.clip_actions),

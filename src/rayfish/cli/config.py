@@ -341,7 +341,7 @@ def _print_fine(console: Console, experiment: Experiment, info: Any) -> None:
     from rayfish.envs.env_kind import in_short
 
     count = len(experiment.origins)
-    algo, env = experiment.get("algo.name"), experiment.get("environment.env") or experiment.env
+    algo, env = experiment.algo.name, experiment.environment.env or experiment.env
     console.print(f"[bold green]✓ fine[/]: {algo} on {escape(str(env))}, {count} values", soft_wrap=True)
     if info is not None:
         agents = ", ".join(str(agent) for agent in info.agents) if info.kind == "multi" else ""

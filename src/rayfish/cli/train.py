@@ -211,7 +211,7 @@ def _experiments(
     for source in sources:
         member = (str(source).rpartition(":")[2],) if len(sources) > 1 else ()
         try:
-            seed = Experiment.compose(source, **where).get("debugging.seed") if seeds else None
+            seed = Experiment.compose(source, **where).debugging.seed if seeds else None
             runs += [
                 ((*member, *words), Experiment.compose(source, words, **where))
                 for words in expand(overrides, multirun=multirun, seeds=seeds, base_seed=seed or 0)

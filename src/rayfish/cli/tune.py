@@ -202,7 +202,7 @@ def _tune_or_train(
         if not any(word.startswith("cli.mode=") for word in overrides):
             raise
         experiment = Experiment.compose(name, overrides, **where)
-        samples = experiment.get("search.num_samples") or 1
+        samples = experiment.search.num_samples or 1
         more = f" (search.num_samples={samples}: rayfish train --seeds {samples})" if samples > 1 else ""
         typer.echo(f"note: cli.mode=tune without tunables trains one sample, as rayfish train does{more}")
         options, plain = common["options"], common["plain"]

@@ -86,7 +86,7 @@ def view_mode(
     if wants_cfg(cfg, package, resolve):
         print_cfg(name, overrides, cfg, package, resolve, **where)
         return
-    target = Experiment.compose(name, overrides, **where).get("algo.checkpoint_path")
+    target = Experiment.compose(name, overrides, **where).algo.checkpoint_path
     if not target:
         raise RayfishError(
             "cli.mode=view shows a trained policy, and algo.checkpoint_path names none",

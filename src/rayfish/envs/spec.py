@@ -109,10 +109,9 @@ def from_experiment(experiment: Experiment, *, evaluation: bool = False) -> EnvS
 
     :raises EnvironmentFault: no environment is set
     """
-    environment = experiment.section("environment")
-    rollouts = experiment.section("rollouts")
-    name, given = environment.get("env"), experiment.env
-    horizon = rollouts.get("horizon")
+    environment = experiment.environment
+    name, given = environment.env, experiment.env
+    horizon = experiment.rollouts.horizon
     if evaluation:
         override = experiment.mapping(EVALUATION)
         if override.get("env"):
@@ -124,17 +123,17 @@ def from_experiment(experiment: Experiment, *, evaluation: bool = False) -> EnvS
         name, given = given, None
     if given is not None:
         name = f"{getattr(given, '__module__', '?')}.{getattr(given, '__qualname__', repr(given))}"
-    listed = environment.get("imports") or []
+    listed = environment.imports or []
     return EnvSpec(
         name=str(name),
         paths=tuple(str(folder) for folder in experiment.paths),
         imports=(listed,) if isinstance(listed, str) else tuple(listed),
         horizon=_horizon(horizon),
         object=given,
-        clip_rewards=None if evaluation else clip_of(environment.get("clip_rewards")),
-        atari=atari_of(environment.get("atari")),
-        last_action=bool(environment.get("observe_last_action")),
-        last_reward=bool(environment.get("observe_last_reward")),
+        clip_rewards=None if evaluation else clip_of(environment.clip_rewards),
+        atari=atari_of(environment.atari),
+        last_action=bool(environment.observe_last_action),
+        last_reward=bool(environment.observe_last_reward),
     )
 
 

@@ -63,7 +63,7 @@ def require_tasks(experiment: Experiment, env: Any) -> None:
 
     :raises TaskFault: either is missing
     """
-    path = experiment.get("environment.env_task_fn")
+    path = experiment.environment.env_task_fn
     if path is None:
         return
     try:

@@ -21,9 +21,9 @@ _RLLIBS_DEFAULT = "default_policy"
 
 def policies_of(experiment: Experiment) -> dict[str, dict[str, Any]]:
     """Policy names with their own settings (`model`), from `multi_agent`; one shared by default."""
-    named = experiment.get("multi_agent.policies") or []
+    named = experiment.multi_agent.policies or []
     if not isinstance(named, dict):
-        names = list(named) or sorted(set((experiment.get("multi_agent.mapping") or {}).values()))
+        names = list(named) or sorted(set((experiment.multi_agent.mapping or {}).values()))
         named = {name: {} for name in names or [SHARED_POLICY]}
     if list(named) == [_RLLIBS_DEFAULT]:
         named = {SHARED_POLICY: named[_RLLIBS_DEFAULT]}

@@ -45,7 +45,7 @@ def laid_upon(experiment: Experiment, config: Mapping[str, Any]) -> Experiment:
 
     :raises ConfigError: with everything in the config that a person must decide
     """
-    values = {"run": experiment.get("algo.name"), "config": _plain(config)}
+    values = {"run": experiment.algo.name, "config": _plain(config)}
     translation = old_files.require(translate(OldExperiment(_ORIGIN, values, file=_ORIGIN)))
     asked: dict[str, Any] = {}
     for entry in translation.entries:

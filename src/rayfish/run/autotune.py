@@ -256,7 +256,7 @@ def ways(experiment: Experiment, info: EnvInfo) -> list[str]:
         return [AGENTS]
     if experiment.get(MODE) is not None:
         return [fit(experiment, info).vector]
-    if experiment.get("environment.env_task_fn"):  # a curriculum has to reach the environments
+    if experiment.environment.env_task_fn:  # a curriculum has to reach the environments
         return [STACKED]
     return [*([NATIVE] if info.native else []), STACKED, PROCESSES]
 
@@ -276,7 +276,7 @@ def counts(experiment: Experiment) -> list[int]:
 
 def most_envs(experiment: Experiment) -> int:
     """As many environments as leave the algorithm what it learns from as it is."""
-    name = str(experiment.get("algo.name"))
+    name = experiment.algo.name
     now = int(experiment.get(ENVS) or 1)
     if name not in ("PPO", *ASYNCHRONOUS):
         # A round is one step of each environment, then updates: more environments mean fewer updates
@@ -340,7 +340,7 @@ def _runners(experiment: Experiment, options: RayOptions, search: SteppingSearch
     Not measured: each is taken to be as fast as this process, which leaves out what travels between.
     """
     here = [trial for trial in search.trials if trial.way in (STACKED, AGENTS)]
-    if experiment.get("algo.name") != "PPO" or not left_open(experiment, RUNNERS) or not here:
+    if experiment.algo.name != "PPO" or not left_open(experiment, RUNNERS) or not here:
         return 0
     if search.step_s < _SLOW_STEP_S or here[0].env_share < 0.8 or experiment.get(RUNNERS):
         return 0
@@ -353,7 +353,7 @@ def _runners(experiment: Experiment, options: RayOptions, search: SteppingSearch
 
 
 def _why_one(experiment: Experiment) -> str:
-    name = experiment.get("algo.name")
+    name = experiment.algo.name
     if name in ("PPO", *ASYNCHRONOUS):
         return "more would leave fragments of a few steps in a batch of this size"
     return (
@@ -364,7 +364,7 @@ def _why_one(experiment: Experiment) -> str:
 def _effective(experiment: Experiment, dotted: str) -> Any:
     section, _, key = dotted.partition(".")
     value = experiment.get(dotted)
-    return signatures.default_of(section, key, str(experiment.get("algo.name"))) if value is None else value
+    return signatures.default_of(section, key, experiment.algo.name) if value is None else value
 
 
 def _fastest(trials: Iterable[Measurement]) -> float:

@@ -36,6 +36,7 @@ from rayfish.run.manifest import REPLAY, read_header, require_whole
 
 if TYPE_CHECKING:
     from rayfish.experiment import Experiment
+    from rayfish.experiment.sections import CheckpointKeys
     from rayfish.run.trainer import Trainer
 
 _DRAFTS = (".writing-", ".dropping-", ".aside-")
@@ -116,7 +117,7 @@ def _fill_training(draft: Path, trainer: Trainer) -> None:
     for name, state in parts.items():
         (draft / "processes" / f"{name}.lz4").write_bytes(state)
     trainer.algorithm.save_to_path(str((draft / "algorithm").resolve()))
-    if trainer.experiment.get("checkpoint.replay_buffer", True):
+    if trainer.experiment.checkpoint.replay_buffer:
         snapshot.save_replay(trainer.algorithm, draft / REPLAY)
 
 
@@ -180,7 +181,7 @@ def restore(folder: Path, trainer: Trainer) -> list[str]:
         return notes
     states = {path.stem: path.read_bytes() for path in (folder / "processes").glob("[!.]*.lz4")}
     missing = snapshot.put(trainer.algorithm, states)
-    algo = trainer.experiment.get("algo.name")
+    algo = trainer.experiment.algo.name
     if algo in INEXACT:
         notes.append(f"{algo} goes on with its counters and schedules, but not bit for bit: {INEXACT[algo]}")
     if missing:
@@ -226,8 +227,8 @@ def _header(trainer: Trainer) -> dict[str, Any]:
             continue
     return {
         "versions": versions,
-        "algo": trainer.experiment.get("algo.name"),
-        "env": trainer.experiment.get("environment.env"),
+        "algo": trainer.experiment.algo.name,
+        "env": trainer.experiment.environment.env,
         "spaces": _spaces(trainer),
         "written": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
         "iteration": trainer.iteration,
@@ -274,13 +275,13 @@ class Checkpoints:
     :param settings: the experiment's `checkpoint` section
     """
 
-    def __init__(self, folder: Path, settings: dict[str, Any]) -> None:
+    def __init__(self, folder: Path, settings: CheckpointKeys) -> None:
         self.folder = folder
-        self.every = int(settings.get("checkpoint_frequency") or 0)
-        self.keep = settings.get("num_to_keep")
-        self.at_end = bool(settings.get("checkpoint_at_end", True))
-        self.metric = settings.get("checkpoint_score_attribute") or ""
-        self.sign = -1.0 if settings.get("checkpoint_score_order") == "min" else 1.0
+        self.every = int(settings.checkpoint_frequency or 0)
+        self.keep = settings.num_to_keep
+        self.at_end = bool(settings.checkpoint_at_end)
+        self.metric = settings.checkpoint_score_attribute or ""
+        self.sign = -1.0 if settings.checkpoint_score_order == "min" else 1.0
         self.best: dict[str, Any] | None = None
         self.last: Path | None = None
 

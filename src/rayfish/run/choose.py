@@ -31,7 +31,7 @@ def with_fitting_algorithm(experiment: Experiment) -> Experiment:
         info = envs.describe(spec, envs.env_config_of(experiment))
     except Exception:
         return experiment
-    model = experiment.get("training.model") or {}
+    model = experiment.training.model or {}
     pairs = [(info.observation_spaces[agent], info.action_spaces[agent]) for agent in info.agents]
 
     def problems(algorithm: str) -> list[str]:

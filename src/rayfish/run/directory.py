@@ -91,8 +91,8 @@ class RunDirectory:
         """
         from rayfish.run import provenance
 
-        root = root or experiment.get("runtime.local_dir") or DEFAULT_ROOT
-        name = name or experiment.get("runtime.name") or _default_name(experiment)
+        root = root or experiment.runtime.local_dir or DEFAULT_ROOT
+        name = name or experiment.runtime.name or _default_name(experiment)
         run_id = secrets.token_hex(3)
         stamp = datetime.now().strftime("%Y%m%d-%H%M%S")
         path = _new_folder(at or Path(root) / _safe(name) / f"{stamp}-{run_id}")
@@ -116,9 +116,9 @@ class RunDirectory:
             id=run_id,
             name=name,
             status=RUNNING,
-            algo=experiment.get("algo.name"),
+            algo=experiment.algo.name,
             env=_env_name(experiment),
-            seed=experiment.get("debugging.seed"),
+            seed=experiment.debugging.seed,
             tags=tags_of(experiment),
             counters={},
             best=None,
@@ -542,12 +542,12 @@ def _env_name(experiment: Experiment) -> str:
     given = experiment.env
     if given is not None:
         return getattr(given, "__name__", type(given).__name__)
-    return str(experiment.get("environment.env"))
+    return str(experiment.environment.env)
 
 
 def tags_of(experiment: Experiment) -> list[str]:
     """`runtime.tags`, one or a list of them."""
-    tags = experiment.get("runtime.tags") or []
+    tags = experiment.runtime.tags or []
     return [str(tag) for tag in (tags if isinstance(tags, list | tuple) else [tags])]
 
 

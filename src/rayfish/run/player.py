@@ -117,7 +117,7 @@ class Game:
     def env_name(self) -> str:
         """The environment as the experiment names it, or the class given from Python."""
         given = self.experiment.env
-        return str(self.experiment.get("environment.env") or getattr(given, "__name__", given))
+        return str(self.experiment.environment.env or getattr(given, "__name__", given))
 
 
 def prepare(
@@ -187,7 +187,7 @@ def opened(game: Game) -> Iterator[Any]:
     )
     alive()
     try:
-        _require_spaces(game.agent, env, str(experiment.get("environment.env")))
+        _require_spaces(game.agent, env, str(experiment.environment.env))
         with threads.limited_to(1):  # one observation at a time gains nothing from more
             yield env
     finally:
@@ -312,7 +312,7 @@ def _changed(trained: Experiment, overrides: Sequence[Override], env: Any, verb:
         problems = [p for p in signatures.problems(changed) if p.key not in before]
         if problems:
             raise ConfigError(problems)
-    if env is None and not changed.get("environment.env"):
+    if env is None and not changed.environment.env:
         raise RayfishError(
             "this policy was trained on an environment given from Python, which no file names",
             f"from Python: rayfish.{verb}(run, env=TheClass); else add environment.env=file.py:TheClass",

@@ -93,7 +93,7 @@ def inspect(
     if info is not None:
         problems += _space_problems(experiment, info) + _order_problems(experiment, info)
     else:
-        model, name = experiment.get("training.model"), str(experiment.get("algo.name"))
+        model, name = experiment.training.model, experiment.algo.name
         problems += models.section_problems(model or {}, name, experiment.paths)
     problems += _offline_problems(experiment) + _best_problems(experiment) + _code_problems(experiment)
     problems += _start_problems(experiment, info) + _extra_problems(experiment) + _place_problems(experiment)
@@ -144,8 +144,8 @@ def _placed(problem: Problem, experiment: Experiment) -> Problem:
 def _space_problems(experiment: Experiment, info: envs.EnvInfo) -> list[Problem]:
     """Spaces the algorithm or the model cannot take, each said once though agents share it."""
     found: dict[tuple[str, str], Problem] = {}
-    model = experiment.get("training.model") or {}
-    name = str(experiment.get("algo.name"))
+    model = experiment.training.model or {}
+    name = experiment.algo.name
     for agent, space in info.observation_spaces.items():
         for problem in models.problems(model, space, info.action_spaces[agent], name, experiment.paths):
             found.setdefault((problem.key, problem.what), problem)
@@ -154,8 +154,8 @@ def _space_problems(experiment: Experiment, info: envs.EnvInfo) -> list[Problem]
 
 def _built_problems(experiment: Experiment, info: envs.EnvInfo) -> list[Problem]:
     """Custom models that cannot be built on the environment's spaces; only these bring in torch here."""
-    algo, common = str(experiment.get("algo.name")), experiment.get("training.model") or {}
-    policies = experiment.get("multi_agent.policies")
+    algo, common = experiment.algo.name, experiment.training.model or {}
+    policies = experiment.multi_agent.policies
     sections: dict[str, tuple[Any, dict[str, Any]]] = {"training.model": (info.agents[0], common)}
     if isinstance(policies, dict) and info.kind == "multi":
         sections = {
@@ -200,7 +200,7 @@ def remarks(experiment: Experiment, info: EnvInfo | None = None) -> list[str]:
 
 
 def _batch_remarks(experiment: Experiment) -> list[str]:
-    key, algo = "training.train_batch_size_per_learner", str(experiment.get("algo.name"))
+    key, algo = "training.train_batch_size_per_learner", experiment.algo.name
     batch = experiment.get(key)
     if algo not in REPLAYING or not isinstance(batch, int):
         return []
@@ -220,8 +220,8 @@ def _agent_problems(experiment: Experiment, info: envs.EnvInfo) -> list[Problem]
 
 def _policy_problems(experiment: Experiment) -> list[Problem]:
     """Settings of single policies: few have an effect; a model is checked like the common one."""
-    policies = experiment.get("multi_agent.policies")
-    name, problems = str(experiment.get("algo.name")), []
+    policies = experiment.multi_agent.policies
+    name, problems = experiment.algo.name, []
     known = signatures.entries("training", name)
     for policy, settings in policies.items() if isinstance(policies, dict) else ():
         key = f"multi_agent.policies.{policy}"
@@ -240,7 +240,7 @@ def _mapping_problems(experiment: Experiment, info: envs.EnvInfo) -> list[Proble
     """Agents that would share a policy although their spaces differ; policies nobody uses."""
     if experiment.get("multi_agent.policy_mapping_fn"):
         return []
-    mapping = experiment.get("multi_agent.mapping") or {}
+    mapping = experiment.multi_agent.mapping or {}
     named, policy_of = policies_of(experiment), PolicyMapping.of(experiment)
     problems = _entry_problems(mapping, named, info)
     members: dict[str, list[Any]] = {}
@@ -318,7 +318,7 @@ def _require_callback(path: str, experiment: Experiment) -> None:
 
 def _extra_problems(experiment: Experiment) -> list[Problem]:
     """Optional packages that this experiment needs and this installation lacks."""
-    name = experiment.get("algo.name")
+    name = experiment.algo.name
     needed = []
     if name == "DreamerV3":
         needed.append(("PIL", "pillow", "dreamer", "algo.name", "DreamerV3"))
@@ -361,8 +361,8 @@ def _start_problems(experiment: Experiment, info: envs.EnvInfo | None) -> list[P
 
 def _network_problems(experiment: Experiment, made_by: Experiment) -> list[Problem]:
     """Layers of another shape than those of the checkpoint to start from."""
-    sections = [one.get("training.model") or {} for one in (made_by, experiment)]
-    name = str(experiment.get("algo.name"))
+    sections = [one.training.model or {} for one in (made_by, experiment)]
+    name = experiment.algo.name
     if any(models.section_problems(section, name, experiment.paths) for section in sections):
         return []  # what is wrong with a section itself is told elsewhere
     before, now = (resolve(section) for section in sections)
@@ -399,9 +399,9 @@ def _best_problems(experiment: Experiment) -> list[Problem]:
 
 
 def _offline_problems(experiment: Experiment) -> list[Problem]:
-    name = experiment.get("algo.name")
+    name = experiment.algo.name
     problems = []
-    if name in OFFLINE and experiment.get("offline_data.input_") in (None, "", [], "sampler"):
+    if name in OFFLINE and experiment.offline_data.input_ in (None, "", [], "sampler"):
         problems.append(
             Problem(
                 "offline_data.input_",
@@ -409,7 +409,7 @@ def _offline_problems(experiment: Experiment) -> list[Problem]:
                 "set offline_data.input_ to a folder of recorded episodes",
             )
         )
-    named = experiment.get("offline_data.input_")
+    named = experiment.offline_data.input_
     for place in named if isinstance(named, list) else [named]:
         local = isinstance(place, str) and place not in ("", "sampler") and "://" not in place
         if name in OFFLINE and local and not _there(place):
@@ -465,7 +465,7 @@ def _runner_problems(experiment: Experiment, info: EnvInfo) -> list[Problem]:
 
 def note_on_saving(experiment: Experiment, info: EnvInfo) -> str:
     """What the user should know of how the run's environments are saved; "" when there is nothing."""
-    if experiment.get("algo.name") in OFFLINE:
+    if experiment.algo.name in OFFLINE:
         return ""
     own_vector = fit(experiment, info).vector == NATIVE  # which the batched runner saves whole
     return state.note(info, None if own_vector else experiment.get("rollouts.gym_env_vectorize_mode"))

@@ -37,7 +37,7 @@ _ROOM = 0.8  # of the free memory for a suggested buffer; the rest is for networ
 
 def replay_remark(experiment: Experiment, info: EnvInfo) -> str:
     """What a replay buffer will take in the end, where that is more than the memory there is; else ""."""
-    algo, key = str(experiment.get("algo.name")), "training.replay_buffer_config"
+    algo, key = experiment.algo.name, "training.replay_buffer_config"
     if algo not in _WITH_REPLAY:
         return ""
     config = {**(signatures.default_of("training", "replay_buffer_config", algo) or {})}
@@ -151,9 +151,9 @@ def advice(metrics: Mapping[str, float], experiment: Experiment, torch_threads: 
         can.append("resources.num_gpus=1 uses the GPU of this machine")
     if part == "inference":
         can.append("more rollouts.num_envs_per_env_runner choose their actions in one pass")
-    elif experiment.get("algo.name") in ("DQN", "SAC"):
+    elif experiment.algo.name in ("DQN", "SAC"):
         can.append("a smaller training.training_intensity makes fewer updates per step")
-    elif experiment.get("algo.name") in ("PPO", "APPO"):
+    elif experiment.algo.name in ("PPO", "APPO"):
         can.append("fewer training.num_epochs or a larger training.minibatch_size make shorter updates")
     if not gpu and torch_threads < cpus and VARIABLE not in os.environ:
         can.append(
@@ -164,10 +164,10 @@ def advice(metrics: Mapping[str, float], experiment: Experiment, torch_threads: 
 
 def remote_workers(experiment: Experiment) -> int:
     """How many processes beside its own a checked experiment asks Ray for; 0 when it does all in one."""
-    if experiment.get("algo.name") in OFFLINE or experiment.get("offline_data.output"):
+    if experiment.algo.name in OFFLINE or experiment.get("offline_data.output"):
         return 1  # recorded data is read and written by Ray's workers, as many as it sees fit
     asked = ("rollouts.num_env_runners", "learners.num_learners", "evaluation.evaluation_num_env_runners")
-    gpus = experiment.get("resources.num_gpus") or 0
+    gpus = experiment.resources.num_gpus or 0
     return sum(int(experiment.get(key) or 0) for key in asked) + (int(gpus) if gpus > 1 else 0)
 
 

@@ -90,7 +90,7 @@ def train(
             print(finished)
             return directory.path
         directory.require_idle()
-        Checkpoints(directory.checkpoints, experiment.section("checkpoint")).require_continuable()
+        Checkpoints(directory.checkpoints, experiment.checkpoint).require_continuable()
         if env is not None:
             experiment = replace(experiment, env=env)
     else:
@@ -187,8 +187,8 @@ class Run:
         self.over = ""
         self._doubted = False
         self.stop = StopConditions(experiment.section("stop_conditions"))
-        self.checkpoints = Checkpoints(directory.checkpoints, experiment.section("checkpoint"))
-        self.usage = SystemUsage() if experiment.get("debugging.log_sys_usage") else None
+        self.checkpoints = Checkpoints(directory.checkpoints, experiment.checkpoint)
+        self.usage = SystemUsage() if experiment.debugging.log_sys_usage else None
         self.options = options
         self.info = info
         self._plain = plain
@@ -277,7 +277,7 @@ class Run:
         return open_console(self.directory.title, self.stop, self.directory.path, plain=self._plain)
 
     def _start(self) -> None:
-        folder, level = self.directory.path, str(self.experiment.get("debugging.log_level", "WARN"))
+        folder, level = self.directory.path, self.experiment.debugging.log_level
         self.console = self._open.enter_context(self.open_console())
         self.interrupts = self._open.enter_context(Interrupts(self.console.note))
         self._open.enter_context(capture(self.directory.log_file, self.console.log, level))
@@ -292,7 +292,7 @@ class Run:
             self.console.note(remark)
         fitting = fit(self.experiment, self.info)
         self.directory.begin(fitting.runner, autotune.said(self.experiment, fitting.why))
-        if not fitting.batched and self.experiment.get("rollouts.runner") == "auto":
+        if not fitting.batched and self.experiment.rollouts.runner == "auto":
             self.console.note(f"RLlib's env runner samples: {fitting.why}")
         self.console.status("starting Ray and building the algorithm")
         self._open.enter_context(watchdog.spoken_for(self._last_words))

@@ -98,11 +98,11 @@ class Trainer(TrainerNames):
         self.watch = Watch(self.experiment)
         try:
             self._open.enter_context(self.watch)
-            name, paths = str(self.experiment.get("algo.name")), self.experiment.paths
+            name, paths = self.experiment.algo.name, self.experiment.paths
             workers = resources.remote_workers(self.experiment)
             self._open.enter_context(running_ray(options, paths, workers, partial(import_ahead, name)))
             self._open.enter_context(hear_workers(_print, self._log_level))
-            if self.experiment.get("debugging.deterministic"):
+            if self.experiment.debugging.deterministic:
                 self._open.enter_context(repeatable_kernels())
             self._scratch = self._open.enter_context(
                 tempfile.TemporaryDirectory(prefix="rayfish-", ignore_cleanup_errors=True)
@@ -183,7 +183,7 @@ class Trainer(TrainerNames):
         self.collector.load_state(header["collector"])
         self.metrics = dict(header["metrics"])
         self.losses.restored(self.algorithm)
-        if self.experiment.get("environment.env_task_fn"):
+        if self.experiment.environment.env_task_fn:
             from rayfish.algorithm.curriculum import reapply
 
             reapply(self.algorithm)  # to environments that a checkpoint does not bring back with them
@@ -244,7 +244,7 @@ class Trainer(TrainerNames):
             with tempfile.TemporaryDirectory() as folder, self._watched(), undisturbed():
                 place = checkpoint.write(Path(folder) / "checkpoint", self, to_play=True)
                 self._agent = load(place, trust=True)
-            self._agent.seed(int(self.experiment.get("debugging.seed") or 0))
+            self._agent.seed(int(self.experiment.debugging.seed or 0))
         return self._agent
 
     def foreach_runner(self, function: Callable[[Any], Any]) -> list[Any]:
@@ -282,7 +282,7 @@ class Trainer(TrainerNames):
         algorithm, self._algorithm = self._algorithm, None
         if algorithm is not None:
             self._end(algorithm)
-            if self.experiment.get("rollouts.num_env_runners"):
+            if self.experiment.rollouts.num_env_runners:
                 time.sleep(0.5)  # what workers said last is still on its way through Ray
         self._open.close()
 
@@ -296,11 +296,11 @@ class Trainer(TrainerNames):
 
     @property
     def _log_level(self) -> str:
-        return str(self.experiment.get("debugging.log_level", "WARN"))
+        return self.experiment.debugging.log_level
 
     def _collector(self) -> Collector:
-        runners = int(self.experiment.get("rollouts.num_env_runners") or 0)
-        envs = int(self.experiment.get("rollouts.num_envs_per_env_runner") or 1)
+        runners = int(self.experiment.rollouts.num_env_runners or 0)
+        envs = int(self.experiment.rollouts.num_envs_per_env_runner or 1)
         window = self.experiment.get("reporting.metrics_num_episodes_for_smoothing") or WINDOW
         parallel = envs * max(runners, 1)
         return Collector(
@@ -309,7 +309,7 @@ class Trainer(TrainerNames):
 
     def _trained_counter(self) -> str:
         """RLlib's counter of the steps learnt from; its own PPO has none that is right."""
-        name = str(self.experiment.get("algo.name"))
+        name = self.experiment.algo.name
         if name == "PPO" and not fit(self.experiment, self.info).batched:
             return ""
         return f"num_{'env' if name in ('PPO', 'DQN', 'SAC', 'TQC') else 'module'}_steps_trained"
@@ -342,8 +342,8 @@ class Trainer(TrainerNames):
     def _begin(self) -> None:
         """The algorithm as the run begins with it: a warm start has another run's weights."""
         self._algorithm = self._build()
-        if self.experiment.get("algo.checkpoint_path"):
-            self._warm_start(self.experiment.get("algo.checkpoint_path"))
+        if self.experiment.algo.checkpoint_path:
+            self._warm_start(self.experiment.algo.checkpoint_path)
 
     @contextmanager
     def _watched(self) -> Iterator[None]:
@@ -405,7 +405,7 @@ def with_warm_start(experiment: Experiment, *, trust: bool = False) -> Experimen
     """
     from rayfish.run.directory import find_checkpoint
 
-    named = experiment.get("algo.checkpoint_path")
+    named = experiment.algo.checkpoint_path
     if not named:
         return experiment
     where = experiment.origin("algo.checkpoint_path")

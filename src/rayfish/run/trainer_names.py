@@ -57,11 +57,11 @@ class TrainerNames:
     def get_config(self: Any) -> ConfigNames:
         """RLlib's name: the settings of the algorithm, flat; old names (`num_workers`) answer as well."""
         known = ConfigNames(self.config.to_dict())
-        known["env"] = self.experiment.env or self.experiment.get("environment.env")
+        known["env"] = self.experiment.env or self.experiment.environment.env
         if not hasattr(self.config, "batch_length_T"):  # DreamerV3 has no train batch
             known["train_batch_size"] = self.config.total_train_batch_size
             known["train_batch_size_per_learner"] = self.config.train_batch_size_per_learner
-        known["model"] = self.experiment.get("training.model")
+        known["model"] = self.experiment.training.model
         return known
 
     def compute_single_action(
@@ -136,7 +136,7 @@ class TrainerNames:
         self.close()
 
     def _explores(self: Any, explore: bool | None) -> bool:
-        said = (explore, self.experiment.get("exploration.explore"), self.experiment.get("rollouts.explore"))
+        said = (explore, self.experiment.exploration.explore, self.experiment.get("rollouts.explore"))
         return next((bool(value) for value in said if value is not None), True)
 
 

@@ -42,9 +42,9 @@ class Losses:
         self.worker_restarts = 0
         self.learner_restarts = 0
         self.env_restarts = 0
-        self._env = str(experiment.get("environment.env"))
-        self._most_learners = int(experiment.get("fault_tolerance.max_learner_restarts") or 0)
-        self._timeout = experiment.get("rollouts.sample_timeout_s")
+        self._env = str(experiment.environment.env)
+        self._most_learners = int(experiment.fault_tolerance.max_learner_restarts or 0)
+        self._timeout = experiment.rollouts.sample_timeout_s
         self._remote_learners = bool(experiment.get("learners.num_learners"))
         self._newest: tuple[str, Reason] | None = None
         self._steps = 0.0

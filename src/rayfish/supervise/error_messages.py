@@ -61,7 +61,7 @@ def explained(experiment: Experiment, watch: Watch | None = None) -> Iterator[No
         raise
     except Exception as error:
         keep_traceback(error)
-        reason = explain(error, str(experiment.get("environment.env")), RESTARTS if watch is not None else "")
+        reason = explain(error, str(experiment.environment.env), RESTARTS if watch is not None else "")
         raise RunFailed(reason.what, reason.hint) from error
 
 

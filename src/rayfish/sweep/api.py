@@ -262,7 +262,7 @@ def _waiting_for_each_other(plan: Plan, slots: int) -> Plan:
     config = plan.search.scheduler_config
     if not plan.population or "synch" in config or plan.points <= slots:
         return plan
-    return replace(plan, search=replace(plan.search, scheduler_config={**config, "synch": True}))
+    return replace(plan, search=plan.search.replace(scheduler_config={**config, "synch": True}))
 
 
 def _about(plan: Plan) -> dict[str, Any]:
@@ -285,7 +285,7 @@ def _view(plan: Plan, folder: SweepDirectory, slots: int) -> SweepView:
     return SweepView(
         title=plan.title,
         folder=folder.path,
-        search=replace(plan.search, method=method_of(plan.search, plan.space)),
+        search=plan.search.replace(method=method_of(plan.search, plan.space)),
         space=plan.space,
         trials={},
         metric=plan.metric,

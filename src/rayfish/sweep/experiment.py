@@ -70,10 +70,7 @@ class ExperimentTarget(Target):
         if seed is not None:
             words.append(f"debugging.seed={seed}")
         experiment = self.compose(tuple(words))
-        if (
-            self.population
-            and (experiment.get("checkpoint.num_to_keep") or _KEPT_FOR_OTHERS) < _KEPT_FOR_OTHERS
-        ):
+        if self.population and (experiment.checkpoint.num_to_keep or _KEPT_FOR_OTHERS) < _KEPT_FOR_OTHERS:
             kept = {"checkpoint.num_to_keep": _KEPT_FOR_OTHERS}
             experiment = experiment.with_values(kept, "population based training")
         return run_resources.fit(experiment, self.options)[0] if experiment.fit else experiment
@@ -85,7 +82,7 @@ class ExperimentTarget(Target):
 
     def seed(self) -> int:
         """The first of the seeds of a point's repetitions."""
-        seed = self.base.get("debugging.seed")
+        seed = self.base.debugging.seed
         return DEFAULT_SEED if seed is None else int(seed)
 
     def check(self, plan: Any, options: RayOptions) -> None:

@@ -73,15 +73,15 @@ def of_experiment(
     searched = {**base.section("search"), **(search or {})}
     how = _with_horizon(_located(lambda: settings.read(searched), base), base)
     target = ExperimentTarget(compose, population=how.scheduler in settings.POPULATIONS)
-    title = f"{base.get('runtime.name') or name or base.get('algo.name')}"
-    env = getattr(base.env, "__name__", None) or base.get("environment.env")
+    title = f"{base.get('runtime.name') or name or base.algo.name}"
+    env = getattr(base.env, "__name__", None) or base.environment.env
     _require_space(found, "rayfish tune cartpole 'training.lr=loguniform(1e-5,1e-2)'", left_out)
     _located(lambda: _check_keys(base, found), base, [parameter.key for parameter in spoken])
     seed = target.seed()
     return Plan(
         kind="experiment",
-        name=str(base.get("runtime.name") or f"tune-{_last_part(name) or base.get('algo.name')}"),
-        title=f"{title} · {base.get('algo.name')} on {env}",
+        name=str(base.runtime.name or f"tune-{_last_part(name) or base.algo.name}"),
+        title=f"{title} · {base.algo.name} on {env}",
         target=target,
         space=found,
         search=how,
@@ -97,7 +97,7 @@ def of_experiment(
         },
         seed=seed if how.seed is None else how.seed,
         seeds=seed,
-        root=str(base.get("runtime.local_dir") or "runs"),
+        root=str(base.runtime.local_dir or "runs"),
         paths=base.paths,
         start=starting_points(how.start_from, found),
         notes=[
@@ -113,7 +113,7 @@ def _base(name: str | None, words: list[str], varied: Space, where: Mapping[str,
     base = Experiment.compose(name, words, **where)
     if "algo.name" not in varied.keys:
         base = with_fitting_algorithm(base)
-        words += [f"algo.name={base.get('algo.name')}"] if base.origin("algo.name") == CHOSEN else []
+        words += [f"algo.name={base.algo.name}"] if base.origin("algo.name") == CHOSEN else []
     return base
 
 
@@ -374,7 +374,7 @@ def _with_horizon(search: Search, base: Experiment) -> Search:
     end = base.get(key)
     if not asks or condition is None or not isinstance(end, int | float) or end == defaults()[key]:
         return search
-    return replace(search, scheduler_config={"max_t": int(end), **search.scheduler_config})
+    return search.replace(scheduler_config={"max_t": int(end), **search.scheduler_config})
 
 
 def _counted_in_reports(search: Search) -> tuple[Search, list[str]]:
@@ -384,7 +384,7 @@ def _counted_in_reports(search: Search) -> tuple[Search, list[str]]:
         return search, []
     name = search.scheduler if search.scheduler != "none" else search.method
     said = "to count the program's own steps, set search.scheduler_config.max_t or search.time=step"
-    return replace(search, time=REPORTS), [f"{name} counts the program's reports; {said}"]
+    return search.replace(time=REPORTS), [f"{name} counts the program's reports; {said}"]
 
 
 def _horizon_note(search: Search, counted: str) -> list[str]:

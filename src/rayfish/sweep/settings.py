@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
 from typing import Any
 
 from rayfish.errors import ConfigError, Problem, did_you_mean
-from rayfish.experiment.sections import SECTIONS
+from rayfish.experiment.sections import SECTIONS, SearchKeys
 
 DEFAULT_SAMPLES = 20
 POPULATIONS = ("pbt", "pb2")
@@ -16,28 +15,20 @@ PAUSING = ("hyperband", "pbt", "pb2")
 """Schedulers that let trials wait, which a trial must survive: it has to be able to resume."""
 
 
-@dataclass(frozen=True)
-class Search:
-    """How a sweep searches; each field is documented in `experiment/sections.py`, once."""
+class Search(SearchKeys):
+    """How a sweep searches; its keys are declared and documented in `experiment/sections.py`, once."""
 
-    method: str = "auto"
-    method_config: dict[str, Any] = field(default_factory=dict)
-    num_samples: int | None = None
-    metric: str | None = None
-    mode: str = "max"
-    score: str = "last"
-    scheduler: str = "none"
-    scheduler_config: dict[str, Any] = field(default_factory=dict)
-    time: str | None = None
-    repeat: int = 1
-    max_concurrent: int | None = None
-    max_failures: int = 0
-    time_budget_s: float | None = None
-    goal: float | None = None
-    seed: int | None = None
-    start_from: tuple[Any, ...] = ()
-    resources: dict[str, float] = field(default_factory=dict)
-    reuse_workers: bool = True
+    def __init__(self, **values: Any) -> None:
+        super().__init__(values)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Search) and to_dict(self) == to_dict(other)
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def replace(self, **values: Any) -> Search:
+        """A copy with some keys set again."""
+        return Search(**{**self.values, **values})
 
     @property
     def sign(self) -> float:
@@ -72,11 +63,8 @@ def read(values: Mapping[str, Any], where: str = "") -> Search:
             problems += _wrong(key, value, known[key].type, where)
     if problems:
         raise ConfigError(problems)
-    if "start_from" in given:
-        listed = (
-            given["start_from"] if isinstance(given["start_from"], list | tuple) else [given["start_from"]]
-        )
-        given["start_from"] = tuple(listed)
+    if not isinstance(given.get("start_from", []), list | tuple):
+        given["start_from"] = [given["start_from"]]
     search = Search(**given)
     problems += _contradictions(search, where)
     if problems:
@@ -86,7 +74,7 @@ def read(values: Mapping[str, Any], where: str = "") -> Search:
 
 def to_dict(search: Search) -> dict[str, Any]:
     """The settings as plain values."""
-    values = {f.name: getattr(search, f.name) for f in fields(search)}
+    values = {key: getattr(search, key) for key in SECTIONS["search"].own}
     return {key: list(value) if isinstance(value, tuple) else value for key, value in values.items()}
 
 

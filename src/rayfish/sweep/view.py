@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -200,9 +200,7 @@ def stored_view(folder: SweepDirectory) -> SweepView:
 
 def _read(folder: SweepDirectory) -> SweepView:
     data = folder.data
-    known = {field.name for field in fields(Search)}
-    given = {key: value for key, value in (data.get("search") or {}).items() if key in known}
-    search = Search(**given | {"start_from": tuple(given.get("start_from") or ())})
+    search = Search(**data.get("search") or {})
     damaged: list[int] = []
     trials = fold(read_events(folder.table_file, damaged), sign=search.sign, score=search.score)
     return SweepView(

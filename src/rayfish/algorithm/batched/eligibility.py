@@ -79,7 +79,7 @@ class Fit:
 
 def fit(experiment: Experiment, info: EnvInfo) -> Fit:
     """The runner of an experiment, as `rollouts.runner` and what it needs allow."""
-    asked = experiment.get("rollouts.runner") or "auto"
+    asked = experiment.rollouts.runner or "auto"
     if asked == RLLIB:
         return Fit(RLLIB, "rollouts.runner=rllib", _rllibs_vector(experiment, info))
     reason = next(reasons(experiment, info), None)
@@ -112,15 +112,15 @@ def reasons(experiment: Experiment, info: EnvInfo) -> Iterator[str]:
 
 
 def _algorithm(experiment: Experiment, info: EnvInfo) -> str:
-    name, learners = experiment.get("algo.name"), learners_of(experiment)
+    name, learners = experiment.algo.name, learners_of(experiment)
     if name not in ALGORITHMS:
         return f"{name} has RLlib's own way of sampling"
     if name in ("APPO", "IMPALA") and info.kind == "multi":
         return f"{name} with several agents learns from RLlib's multi-agent episodes"
     if name in ("DQN", "SAC") and learners:
         return f"{name} with learners of their own samples its replay buffer through RLlib"
-    runners = max(1, int(experiment.get("rollouts.num_env_runners") or 0))
-    slots = runners * int(experiment.get("rollouts.num_envs_per_env_runner") or 1) * len(info.agents)
+    runners = max(1, int(experiment.rollouts.num_env_runners or 0))
+    slots = runners * int(experiment.rollouts.num_envs_per_env_runner or 1) * len(info.agents)
     if learners > slots:
         return f"{learners} learners would share {slots} environments"
     return ""
@@ -128,7 +128,7 @@ def _algorithm(experiment: Experiment, info: EnvInfo) -> str:
 
 def learners_of(experiment: Experiment) -> int:
     """Remote learners an experiment asks for, by their number or by that of its GPUs."""
-    asked, gpus = experiment.get("learners.num_learners"), experiment.get("resources.num_gpus")
+    asked, gpus = experiment.get("learners.num_learners"), experiment.resources.num_gpus
     return int(asked or (gpus if isinstance(gpus, int | float) and gpus > 1 else 0))
 
 
@@ -190,7 +190,7 @@ def _hooks(experiment: Experiment, info: EnvInfo) -> str:
     for hook in _EPISODE_HOOKS:
         if section.get(hook) is not None:
             return f"callbacks.{hook} looks at RLlib's episodes"
-    named = section.get("callbacks_class") or []
+    named = experiment.callbacks.callbacks_class or []
     for path in [named] if isinstance(named, str) else named:
         cls = load_object(path, experiment.paths)
         for hook in _EPISODE_HOOKS:
@@ -206,8 +206,8 @@ def _overridden(cls: Any, hook: str) -> bool:
 
 
 def _model(experiment: Experiment, info: EnvInfo) -> str:
-    name = experiment.get("algo.name")
-    model = experiment.get("training.model") or {}
+    name = experiment.algo.name
+    model = experiment.training.model or {}
     if info.kind == "multi":
         from rayfish.experiment.mapping import policies_of
 
@@ -235,7 +235,7 @@ def _rllibs_vector(experiment: Experiment, info: EnvInfo) -> str:
 def _vector(experiment: Experiment, info: EnvInfo) -> str:
     if info.kind == "multi":
         return AGENTS
-    if experiment.get("environment.env_task_fn"):
+    if experiment.environment.env_task_fn:
         return STACKED  # tasks are set in the single environments
     mode = str(experiment.get("rollouts.gym_env_vectorize_mode") or "").lower()
     if "async" in mode:

@@ -54,7 +54,7 @@ class Bench:
 
     def __init__(self, experiment: Experiment, info: EnvInfo) -> None:
         self._config = build_config(experiment, info)
-        self._seed = experiment.get("debugging.seed")
+        self._seed = experiment.debugging.seed
         self._creator = _global_registry.get(ENV_CREATOR, self._config.env)
         self._context = EnvContext(self._config.env_config, worker_index=0)
         on_gpu = self._config.num_gpus_per_learner and not self._config.num_env_runners

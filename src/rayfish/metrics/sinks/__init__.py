@@ -76,7 +76,7 @@ def open_sinks(directory: Path, experiment: Any, *, resume_at: int | None = None
     jsonl = JsonlSink(directory / "metrics.jsonl", resume_at)
     table = CsvSink(directory / "progress.csv", resume_at)
     sinks: list[Sink] = [jsonl, table]
-    if experiment is None or experiment.get("trackers.tensorboard", True):
+    if experiment is None or experiment.trackers.tensorboard:
         purge = None if resume_at is None else jsonl.last_step + 1
         sinks.append(TensorBoardSink(directory / "events", purge))
     return Sinks(sinks, [*jsonl.notes, *table.notes])
