@@ -15,6 +15,7 @@ from collections.abc import Mapping
 from importlib import import_module, metadata
 from typing import Any
 
+from rayfish.compat.ray_internals import deprecated_value
 from rayfish.experiment.sections import ALGORITHMS
 
 # What takes a schedule ([[0, 1e-3], [10000, 1e-4]]) although its annotation says float.
@@ -72,9 +73,7 @@ def _method_entries(classes: list[type], method: str, config: Any) -> dict[str, 
 
 
 def _is_deprecated(parameter: inspect.Parameter) -> bool:
-    from ray._common.deprecation import DEPRECATED_VALUE
-
-    return parameter.default is not inspect.Parameter.empty and parameter.default == DEPRECATED_VALUE
+    return parameter.default is not inspect.Parameter.empty and parameter.default == deprecated_value()
 
 
 def _default(config: Any, name: str) -> Any:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from torch import nn
 
 from rayfish import threads
+from rayfish.compat.ray_internals import actor_table
 from rayfish.supervise import pulse
 
 if TYPE_CHECKING:
@@ -49,12 +50,11 @@ class WorkerStatus:
 
 def census(algorithm: Algorithm) -> list[WorkerStatus]:
     """Every remote env runner."""
-    from ray._private import state
     from ray.core.generated import gcs_pb2
 
     found: list[WorkerStatus] = []
     managers = [entry for entry in _managers(algorithm) if entry[2].num_actors()]
-    table: Any = state.state._connect_and_get_accessor() if managers else None
+    table = actor_table() if managers else None
     for role, trains, manager in managers:
         for number, actor in manager._actors.items():
             data = table.get_actor_info(actor._actor_id)

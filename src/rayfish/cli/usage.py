@@ -13,7 +13,7 @@ import typer
 from rayfish.errors import RayfishError, did_you_mean
 
 # Typer brings a parser of its own or uses Click, by version; its exceptions lead to the right class.
-ClickException: type[Any] = next(c for c in typer.BadParameter.__mro__ if c.__name__ == "ClickException")
+ClickException: type[Any] = next(c for c in typer.BadParameter.mro() if c.__name__ == "ClickException")
 
 _OTHER_VERBS = {
     **dict.fromkeys(("run", "learn", "fit", "start"), ("train",)),

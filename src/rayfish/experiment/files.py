@@ -7,7 +7,6 @@ state, so a notebook with its own `hydra.initialize` is not disturbed.
 
 from __future__ import annotations
 
-import functools
 import re
 import tempfile
 from collections.abc import Mapping, Sequence
@@ -16,6 +15,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from rayfish.compat.hydra_defaults import defaults_list
 from rayfish.errors import ConfigError, Problem, did_you_mean
 from rayfish.experiment import tree
 from rayfish.experiment.yaml_reader import Excess, parsed
@@ -26,7 +26,6 @@ CONF = Path(__file__).resolve().parent.parent / "conf"
 SHIPPED = "rayfish/conf/"
 """How the origin of a shipped value begins."""
 
-_SCHEME = "rayfish"
 _PRESET = "_file"
 """The name under which a preset given as a file is known to Hydra."""
 
@@ -335,7 +334,7 @@ def _defaults_list(
 ) -> tuple[list[tuple[Path, str]], dict[str, Any]]:
     """Which files, in which order, under which package: Hydra's defaults list; and the groups' choices."""
     try:
-        listed = _ask_hydra(config_name, choices, folders)
+        listed = defaults_list(config_name, choices, folders.folders, _values_and_text)
     except Exception as error:
         retried = _retry_with_plus(error, choices)
         if retried is not None:
@@ -354,74 +353,9 @@ def _defaults_list(
     return found, dict(listed.overrides.known_choices)
 
 
-def _ask_hydra(config_name: str, choices: list[str], folders: ConfigFolders) -> Any:
-    from hydra._internal.config_repository import CachingConfigRepository, ConfigRepository
-    from hydra._internal.config_search_path_impl import ConfigSearchPathImpl
-    from hydra._internal.defaults_list import create_defaults_list
-    from hydra.core.override_parser.overrides_parser import OverridesParser
-
-    _register_sources()
-    search = ConfigSearchPathImpl()
-    search.append("hydra", "pkg://hydra.conf")
-    for folder in folders.folders:
-        search.append("rayfish", f"{_SCHEME}://{folder}")
-    search.append("schema", "structured://")
-    overrides = OverridesParser.create().parse_overrides(choices)
-
-    def compute(with_hydra: bool) -> Any:
-        repository = CachingConfigRepository(ConfigRepository(config_search_path=search))
-        return create_defaults_list(repository, config_name, overrides, with_hydra, False)
-
-    try:
-        return compute(with_hydra=False)
-    except Exception as error:
-        if "hydra/" not in str(error):
-            raise
-    # Only a file that overrides Hydra's own groups (hydra/job_logging) needs those, and its plugins.
-    from hydra.core.plugins import Plugins
-
-    Plugins.instance()
-    return compute(with_hydra=True)
-
-
-def _register_sources() -> None:
-    """Tell Hydra how to read files; its own plugin scan finds those of its own, but costs 0.2 s."""
-    from hydra._internal.core_plugins.file_config_source import FileConfigSource
-    from hydra._internal.core_plugins.importlib_resources_config_source import ImportlibResourcesConfigSource
-    from hydra._internal.core_plugins.structured_config_source import StructuredConfigSource
-    from hydra._internal.sources_registry import SourcesRegistry
-
-    registry = SourcesRegistry.instance()
-    for source in (_file_source(), FileConfigSource, ImportlibResourcesConfigSource, StructuredConfigSource):
-        registry.register(source)
-
-
-@functools.cache
-def _file_source() -> Any:
-    """Hydra's reader of files, for what it is asked here: headers and defaults lists; values are ours."""
-    from hydra._internal.core_plugins.file_config_source import FileConfigSource
-    from hydra.plugins.config_source import ConfigResult, ConfigSource
-    from omegaconf import OmegaConf
-
-    class Source(FileConfigSource):
-        """Reads files within our limits, and builds no configuration of their values."""
-
-        @staticmethod
-        def scheme() -> str:
-            """Another one than Hydra's own files have, which a program around us may read."""
-            return _SCHEME
-
-        def load_config(self, config_path: str) -> Any:
-            """The defaults list of a file, and the package in its header."""
-            path = Path(self.path, self._normalize_file_name(config_path))
-            values, _ = read_marked(path.resolve())
-            header = ConfigSource._get_header_dict(_text_of(path)[:512])
-            defaults = OmegaConf.create({key: values[key] for key in ("defaults",) if key in values})
-            return ConfigResult(
-                provider=self.provider, path=f"{_SCHEME}://{self.path}", config=defaults, header=header
-            )
-
-    return Source
+def _values_and_text(path: Path) -> tuple[dict[str, Any], str]:
+    """A file within our limits, for Hydra."""
+    return read_marked(path.resolve())[0], _text_of(path)
 
 
 def _retry_with_plus(error: Exception, choices: list[str]) -> list[str] | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from rayfish.compat.ray_internals import bundled_pynvml
 from rayfish.metrics import names
 
 
@@ -39,7 +40,7 @@ class _Gpus:
             try:
                 import pynvml
             except ImportError:
-                from ray._private.thirdparty import pynvml  # Ray ships its own copy.
+                pynvml = bundled_pynvml()
             pynvml.nvmlInit()
             count = pynvml.nvmlDeviceGetCount()
             self._handles = [pynvml.nvmlDeviceGetHandleByIndex(index) for index in range(count)]

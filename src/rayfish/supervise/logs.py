@@ -20,6 +20,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, TextIO
 
+from rayfish.compat.ray_internals import worker_output_dispatcher
 from rayfish.printable import printable
 from rayfish.streams import steady
 from rayfish.supervise import log_records
@@ -87,9 +88,7 @@ def hear_workers(sink: Sink, level: str = "WARN") -> Iterator[None]:
 
     Does nothing inside `capture`, which hears the workers already.
     """
-    from ray._private import ray_logging
-
-    if "emit" in vars(ray_logging.global_worker_stdstream_dispatcher):
+    if "emit" in vars(worker_output_dispatcher()):
         yield
         return
     with _worker_output(_Router(LogFile(Path(os.devnull)), sink, level)):
@@ -452,9 +451,7 @@ def _driver_streams(router: _Router) -> Iterator[None]:
 @contextmanager
 def _worker_output(router: _Router) -> Iterator[None]:
     """Take the place of Ray's printer, before or after `ray.init`, and leave other listeners alone."""
-    from ray._private import ray_logging
-
-    dispatcher = ray_logging.global_worker_stdstream_dispatcher
+    dispatcher = worker_output_dispatcher()
 
     def emit(data: Mapping[str, Any]) -> None:
         router.worker_batch(data)

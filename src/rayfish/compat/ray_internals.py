@@ -1,0 +1,42 @@
+"""Single private names of Ray that other packages need; each says what breaks without it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+def worker_output_dispatcher() -> Any:
+    """What hands the printed lines of Ray's workers to their listeners in this process.
+
+    Ray has no public listener. Without it the output of workers is printed past a run's log.
+    """
+    from ray._private import ray_logging
+
+    return ray_logging.global_worker_stdstream_dispatcher
+
+
+def actor_table() -> Any:
+    """Ray's table of actors: pid, restarts and cause of death, by `get_actor_info(actor_id)`.
+
+    The public state API needs the dashboard. Without it a worker's restarts and end go unnoticed.
+    """
+    from ray._private import state
+
+    return state.state._connect_and_get_accessor()
+
+
+def deprecated_value() -> Any:
+    """The default that RLlib gives to parameters it no longer takes.
+
+    RLlib has no other mark of them. Without it, settings that do nothing would be offered and documented.
+    """
+    from ray._common.deprecation import DEPRECATED_VALUE
+
+    return DEPRECATED_VALUE
+
+
+def bundled_pynvml() -> Any:
+    """Ray's own copy of pynvml. Without it there are no GPU metrics where pynvml is not installed."""
+    from ray._private.thirdparty import pynvml
+
+    return pynvml
