@@ -54,7 +54,7 @@ def census(algorithm: Algorithm) -> list[WorkerStatus]:
 
     found: list[WorkerStatus] = []
     managers = [entry for entry in _managers(algorithm) if entry[2].num_actors()]
-    table = actor_table() if managers else None
+    table: Any = actor_table() if managers else None
     for role, trains, manager in managers:
         for number, actor in manager._actors.items():
             data = table.get_actor_info(actor._actor_id)
