@@ -13,10 +13,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from rayfish.experiment.algorithm_names import CLOSEST, spelled
 from rayfish.experiment.sections import ALGORITHMS
 from rayfish.legacy import import_paths
-from rayfish.legacy.dropped_algorithms import CLOSEST
-from rayfish.legacy.top_level_keys import spelled
 from rayfish.run.engine import RayOptions
 from rayfish.run.trainer import Trainer
 

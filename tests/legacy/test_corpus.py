@@ -14,10 +14,10 @@ from rayfish.algorithm.signatures import keys_for
 from rayfish.algorithm.unused_keys import is_dead
 from rayfish.errors import ConfigError
 from rayfish.experiment import tree
+from rayfish.experiment.algorithm_names import CLOSEST
 from rayfish.experiment.compose import experiments_in
 from rayfish.experiment.result_names import todays_metric, why_gone
 from rayfish.experiment.sections import ALGORITHMS, METHODS, SECTIONS
-from rayfish.legacy.dropped_algorithms import CLOSEST
 from rayfish.legacy.file_format import OldExperiment, read_old
 from rayfish.legacy.key_tables import SAME, TRAINING
 from rayfish.legacy.migration import migrate
@@ -148,7 +148,7 @@ def test_every_result_simharness_lists_is_mapped_or_named_as_gone():
 
 def targets(algo):
     """Today's keys that the tables lead to, for an algorithm."""
-    same = [f"{section}.{key}" for section, keys in SAME.items() for key in keys]
+    same = [f"{section}.{key}" for key, section in SAME.items()]
     for dotted in [*(f"training.{key}" for key in TRAINING), *same]:
         yield from placed(dotted, 1, Context(algo)).values
     for key, default in known_config_keys(algo).items():

@@ -25,9 +25,9 @@ from rayfish.algorithm.unused_keys import (
 )
 from rayfish.errors import MOST_SHOWN, Problem, did_you_mean
 from rayfish.experiment import tree
+from rayfish.experiment.algorithm_names import CLOSEST, spelled
 from rayfish.experiment.files import SHIPPED
 from rayfish.experiment.sections import ALGORITHMS, METHODS, SECTIONS
-from rayfish.legacy.dropped_algorithms import CLOSEST
 from rayfish.legacy.hydra_keys import GONE_KEYS, OLD_KEYS, SECTION_ALIASES, is_old
 from rayfish.models import options
 
@@ -225,9 +225,9 @@ def _algorithm(experiment: Experiment) -> Iterator[Problem]:
     if isinstance(name, str) and name in ALGORITHMS:
         return
     where = experiment.origin("algo.name")
-    gone = {old.lower(): (old, new) for old, new in CLOSEST.items()}.get(str(name).lower())
-    if gone:
-        old, new = gone
+    old = spelled(name, CLOSEST)
+    if old:
+        new = CLOSEST[old]
         hint = f"the closest today is {new} ({ALGORITHMS[new]}): algo.name={new}"
         yield Problem("algo.name", f"{old} is no longer in RLlib", hint, where)
         return

@@ -267,11 +267,12 @@ def _console() -> Console:
 
 
 def _algorithm(name: str | None) -> str | None:
+    from rayfish.experiment.algorithm_names import spelled
     from rayfish.experiment.sections import ALGORITHMS
 
     if name is None:
         return None
-    known = next((known for known in ALGORITHMS if known.lower() == name.lower()), None)
+    known = spelled(name, ALGORITHMS)
     if known is None:
         close = did_you_mean(name.upper(), ALGORITHMS)
         hint = f"did you mean --algo {close[0]}? " if close else ""

@@ -13,9 +13,9 @@ from importlib.metadata import entry_points
 from pathlib import Path
 
 from rayfish.errors import ConfigError, Problem, RayfishError, did_you_mean
+from rayfish.experiment.algorithm_names import CLOSEST, spelled
 from rayfish.experiment.files import ConfigFolders
 from rayfish.experiment.sections import ALGORITHMS, SECTIONS
-from rayfish.legacy.dropped_algorithms import CLOSEST
 
 ENV_GROUP = "rayfish.envs"
 """The entry points by which installed packages offer environments."""
@@ -61,20 +61,15 @@ def settings_of(words: Sequence[str], user: Path | None = None) -> tuple[str | N
     return experiment, [f"{key}={_quoted(value)}" for key, value in found.items()]
 
 
-def known_algorithm(name: object) -> str | None:
-    """The algorithm's name as RLlib spells it, whatever the case it was written in."""
-    return next((known for known in ALGORITHMS if known.lower() == str(name).lower()), None)
-
-
 def _meaning(word: str, folders: ConfigFolders, user: Path | None) -> tuple[str, str]:
     """What a word names: a setting's key, or "experiment", and the name in its right spelling."""
     if _is_experiment(word, folders, user):
         return _EXPERIMENT, word
     _require_no_setting(word)
-    parts = word.split(",")  # PPO,DQN for --multirun
-    if all(known_algorithm(part) for part in parts):
-        return _ALGORITHM, ",".join(str(known_algorithm(part)) for part in parts)
-    if word.lower() in {name.lower() for name in CLOSEST}:  # which today's is closest, the check reports
+    algorithms = [spelled(part, ALGORITHMS) for part in word.split(",")]  # PPO,DQN for --multirun
+    if all(algorithms):
+        return _ALGORITHM, ",".join(map(str, algorithms))
+    if spelled(word, CLOSEST):  # which today's is closest, the check reports
         return _ALGORITHM, word
     if Path(word).is_file() and not word.endswith(".py"):
         raise ConfigError([_unknown(word, folders)])

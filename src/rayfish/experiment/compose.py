@@ -16,7 +16,8 @@ from typing import Any
 
 from rayfish.errors import ConfigError, Problem, did_you_mean
 from rayfish.experiment import hydra_section, tree
-from rayfish.experiment.bare_words import is_bare, known_algorithm, settings_of
+from rayfish.experiment.algorithm_names import spelled
+from rayfish.experiment.bare_words import is_bare, settings_of
 from rayfish.experiment.experiment import Experiment
 from rayfish.experiment.files import (
     CONF,
@@ -31,7 +32,7 @@ from rayfish.experiment.files import (
     write_preset,
 )
 from rayfish.experiment.overrides import COMMAND_LINE, apply, expand, group_choices, parse, split_words
-from rayfish.experiment.sections import SECTIONS
+from rayfish.experiment.sections import ALGORITHMS, SECTIONS
 from rayfish.experiment.words import Override, as_words
 from rayfish.experiment.yaml_reader import MOST_VALUES
 from rayfish.legacy import hydra_keys, simharness
@@ -352,7 +353,7 @@ def _names_env(composed: Composed, choices: Sequence[str], values: Sequence[Any]
 def _default_experiment(values: Sequence[Any]) -> str:
     """The preset for the algorithm asked for; "" where none is made for it."""
     names = [str(value.value()) for value in values if value.key_or_group == "algo.name"]
-    return _DEFAULT_FOR.get(known_algorithm(names[-1]) or "", "") if names else DEFAULT_EXPERIMENT
+    return _DEFAULT_FOR.get(spelled(names[-1], ALGORITHMS) or "", "") if names else DEFAULT_EXPERIMENT
 
 
 def _finish(composed: Composed, notes: list[str]) -> dict[str, Any]:
@@ -371,7 +372,7 @@ def _finish(composed: Composed, notes: list[str]) -> dict[str, Any]:
     if tree.get(config, "cli.mode") == "???":  # the verb says it
         tree.put(config, "cli.mode", "train")
     name = tree.get(config, "algo.name")
-    known = known_algorithm(name)
+    known = spelled(name, ALGORITHMS)
     if known is not None:
         config["algo"]["name"] = known
     if tree.get(config, _ENVS_KEY) == "auto":

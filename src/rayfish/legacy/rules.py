@@ -56,18 +56,14 @@ def _outcomes(key: str, value: Any, context: Context) -> list[Outcome]:
 
 def known_keys() -> list[str]:
     """Every key of an old `config` that has a rule."""
-    same = [key for keys in SAME.values() for key in keys]
-    return [*RULES, *IGNORED, *OFF_ONLY, *REFUSED, *OLD_KEYS, *TRAINING, *same]
+    return [*RULES, *IGNORED, *OFF_ONLY, *REFUSED, *OLD_KEYS, *TRAINING, *SAME]
 
 
 def _renamed(key: str) -> str | None:
     """Today's dotted key of one that only moved or was renamed."""
     if key in TRAINING:
         return f"training.{key}"
-    for section, keys in SAME.items():
-        if key in keys:
-            return f"{section}.{key}"
-    return OLD_KEYS.get(key)
+    return f"{SAME[key]}.{key}" if key in SAME else OLD_KEYS.get(key)
 
 
 def _evaluation_config(value: Any, context: Context) -> list[Outcome]:

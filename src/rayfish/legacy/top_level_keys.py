@@ -8,18 +8,13 @@ from typing import Any
 
 from rayfish.errors import did_you_mean
 from rayfish.experiment import result_names
+from rayfish.experiment.algorithm_names import CLOSEST, spelled
 from rayfish.experiment.sections import ALGORITHMS, OFFLINE
 from rayfish.legacy import nested_keys, rules
-from rayfish.legacy.dropped_algorithms import CLOSEST
 from rayfish.legacy.file_format import ALGORITHM_KEYS
 from rayfish.legacy.key_tables import EXPERIMENT_IGNORED
 from rayfish.legacy.outcome import Context, Outcome, became, ignored, refused
 from rayfish.legacy.training_keys import whole
-
-
-def spelled(name: str, names: Mapping[str, str]) -> str | None:
-    """A name as `names` spells it, whatever the case; None where it is not among them."""
-    return next((known for known in names if known.lower() == name.lower()), None)
 
 
 def _algorithm(run: str, context: Context) -> Outcome:

@@ -8,13 +8,12 @@ from typing import Any
 
 from rayfish.errors import Problem
 from rayfish.experiment import tree
+from rayfish.experiment.algorithm_names import CLOSEST, spelled
 from rayfish.experiment.sections import ALGORITHMS
 from rayfish.legacy import rules, search_space, top_level_keys
-from rayfish.legacy.dropped_algorithms import CLOSEST, GONE_WITH_IT
 from rayfish.legacy.file_format import ALGORITHM_KEYS, OldExperiment
-from rayfish.legacy.key_tables import THEN
+from rayfish.legacy.key_tables import GONE_WITH_IT, THEN
 from rayfish.legacy.outcome import FATES, Context, Fate, Outcome, became, ignored, refused
-from rayfish.legacy.top_level_keys import spelled
 
 _TUNE_LATER = "a search over it is `rayfish tune`'s; a single run takes the first value"
 
