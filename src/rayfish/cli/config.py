@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from rayfish.cli.complete import complete_sections, complete_words
+from rayfish.cli import options
+from rayfish.cli.complete import complete_sections
 from rayfish.errors import MOST_SHOWN, ConfigError, RayfishError, did_you_mean
 
 if TYPE_CHECKING:
@@ -24,55 +25,13 @@ _FEW = 3
 
 app = typer.Typer(no_args_is_help=True, help="Look at an experiment: its values, its problems, all its keys.")
 
-Words = Annotated[
-    list[str] | None,
-    typer.Argument(
-        metavar="[EXPERIMENT] [ALGORITHM] [ENV] [KEY=VALUE]...",
-        help="A preset (rayfish config list) or YAML file, an algorithm, an environment, or nothing; "
-        "then settings.",
-        autocompletion=complete_words,
-    ),
-]
-File = Annotated[str | None, typer.Option("-f", "--file", help="An experiment file in place of a preset.")]
-ConfigName = Annotated[str, typer.Option("-cn", "--config-name", help="The main config, without .yaml.")]
-ConfigDir = Annotated[
-    Path | None, typer.Option("-cd", "--config-dir", help="A folder with your own Hydra groups and presets.")
-]
-RAY = "Ray's local server"
-Fit = Annotated[
-    bool,
-    typer.Option("--fit", help="Shrink runners and GPUs to what this machine has (on for old RLlib files)."),
-]
-RayCpus = Annotated[int | None, typer.Option(min=1, help="CPUs Ray may use.", rich_help_panel=RAY)]
-RayGpus = Annotated[int | None, typer.Option(min=0, help="GPUs Ray may use.", rich_help_panel=RAY)]
-_HYDRA = "As in Hydra programs"
-Cfg = Annotated[
-    str | None,
-    typer.Option(
-        "-c",
-        "--cfg",
-        metavar="job|hydra|all",
-        help="Print the composed experiment as YAML, and do nothing else.",
-        rich_help_panel=_HYDRA,
-    ),
-]
-Package = Annotated[
-    str | None,
-    typer.Option(
-        "-p", "--package", help="With --cfg: only that part, training.model say.", rich_help_panel=_HYDRA
-    ),
-]
-Resolve = Annotated[
-    bool, typer.Option("--resolve", help="With --cfg: interpolations resolved.", rich_help_panel=_HYDRA)
-]
-
 
 @app.command()
 def show(
-    words: Words = None,
-    file: File = None,
-    config_name: ConfigName = "config",
-    config_dir: ConfigDir = None,
+    words: options.Words = None,
+    file: options.File = None,
+    config_name: options.ConfigName = "config",
+    config_dir: options.ConfigDir = None,
     as_yaml: Annotated[bool, typer.Option("--yaml", help="Plain YAML, to keep or to pipe.")] = False,
 ) -> None:
     """Show the resolved experiment, each value with the file and line, or the override, it came from."""
@@ -89,25 +48,25 @@ def show(
 
 @app.command()
 def check(
-    words: Words = None,
-    file: File = None,
-    config_name: ConfigName = "config",
-    config_dir: ConfigDir = None,
-    fit: Fit = False,
-    ray_num_cpus: RayCpus = None,
-    ray_num_gpus: RayGpus = None,
+    words: options.Words = None,
+    file: options.File = None,
+    config_name: options.ConfigName = "config",
+    config_dir: options.ConfigDir = None,
+    fit: options.Fit = False,
+    ray_num_cpus: options.RayCpus = None,
+    ray_num_gpus: options.RayGpus = None,
 ) -> None:
     """Check everything that can be known without computing: keys, values, environment, model, resources."""
     experiment = _compose(words, file, config_name, config_dir)
     from rayfish.run import preflight, resources
     from rayfish.run.engine import RayOptions
 
-    options = RayOptions(num_cpus=ray_num_cpus, num_gpus=ray_num_gpus)
+    ray = RayOptions(num_cpus=ray_num_cpus, num_gpus=ray_num_gpus)
     if fit or experiment.fit:  # as `rayfish train` does
         with suppress(ConfigError):  # whose problems are found below, with all others
-            experiment, changes = resources.fit(experiment, options)
+            experiment, changes = resources.fit(experiment, ray)
             experiment = replace(experiment, notes=(*experiment.notes, *changes))
-    problems, info = preflight.inspect(experiment, options)
+    problems, info = preflight.inspect(experiment, ray)
     console = _console()
     _print_notes(console, experiment, preflight.remarks(experiment, None if problems else info))
     if problems:
@@ -117,7 +76,7 @@ def check(
 
 
 @app.command("list")
-def list_presets(config_dir: ConfigDir = None) -> None:
+def list_presets(config_dir: options.ConfigDir = None) -> None:
     """List the presets and main configs, the shipped ones and those of --config-dir."""
     from rich.markup import escape
     from rich.table import Table

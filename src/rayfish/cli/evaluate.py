@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from rayfish.cli import options
 from rayfish.cli.complete import complete_runs
 from rayfish.errors import RayfishError
 from rayfish.legacy import evaluate_flags
@@ -16,23 +17,7 @@ from rayfish.legacy import evaluate_flags
 if TYPE_CHECKING:
     from rayfish.run.evaluate import Evaluation
 
-Target = Annotated[
-    str,
-    typer.Argument(
-        metavar="RUN|CHECKPOINT",
-        help="A run or sweep (path, name, id, [bold]last[/bold]) or a checkpoint.",
-        autocompletion=complete_runs,
-    ),
-]
-Words = Annotated[
-    list[str] | None,
-    typer.Argument(metavar="[KEY=VALUE]...", help="Settings changed for the evaluation, env_config say."),
-]
-Episodes = Annotated[int | None, typer.Option(help="Episodes to play (20 when --steps is not given).")]
-Steps = Annotated[int | None, typer.Option(help="Play at least this many steps.")]
-Seed = Annotated[int, typer.Option(min=0, help="Episode i is reset with seed + i.")]
-Explore = Annotated[bool, typer.Option("--explore", help="Sample actions as in training.")]
-Env = Annotated[str | None, typer.Option("--env", help="Another environment than the trained one.")]
+Words = Annotated[list[str] | None, options.changed_settings("the evaluation")]
 Out = Annotated[
     str | None, typer.Option(metavar="FILE.json", help="File to write, in place of the run's evaluations/.")
 ]
@@ -45,10 +30,6 @@ Scored = Annotated[
         autocompletion=complete_runs,
     ),
 ]
-Trust = Annotated[
-    bool,
-    typer.Option("--trust", help="Run the code that another user's run names; your own need no flag."),
-]
 Baselines = Annotated[
     str | None,
     typer.Option(
@@ -56,12 +37,7 @@ Baselines = Annotated[
         help="Let baselines of the environment play the same episodes: all, or encircle,random.",
     ),
 ]
-SaveInfo = Annotated[
-    bool,
-    typer.Option(
-        "--save-info", help="rayfish rollout keeps episodes and infos.", rich_help_panel=evaluate_flags.PANEL
-    ),
-]
+SaveInfo = Annotated[bool, options.old("--save-info", help="rayfish rollout keeps episodes and infos.")]
 
 _WIDE = 80  # columns of a terminal for whole headings
 
@@ -69,25 +45,25 @@ _WIDE = 80  # columns of a terminal for whole headings
 def evaluate(
     target: Scored,
     words: Words = None,
-    episodes: Episodes = None,
-    steps: Steps = None,
-    seed: Seed = 0,
-    explore: Explore = False,
-    env: Env = None,
+    episodes: options.Episodes = None,
+    steps: options.Steps = None,
+    seed: options.Seed = 0,
+    explore: options.Explore = False,
+    env: options.Env = None,
     baselines: Baselines = None,
     out: Out = None,
-    trust: Trust = False,
-    run: evaluate_flags.Algo = None,
-    config: evaluate_flags.Config = None,
-    num_workers: evaluate_flags.Workers = 0,
-    num_gpus: evaluate_flags.Gpus = 0.0,
-    local_mode: evaluate_flags.LocalMode = False,
-    render: evaluate_flags.Render = False,
-    monitor: evaluate_flags.Monitor = False,
-    video_dir: evaluate_flags.VideoDir = None,
+    trust: options.TrustCode = False,
+    run: options.Algo = None,
+    config: options.Config = None,
+    num_workers: options.Workers = 0,
+    num_gpus: options.Gpus = 0.0,
+    local_mode: options.LocalMode = False,
+    render: options.Render = False,
+    monitor: options.Monitor = False,
+    video_dir: options.VideoDir = None,
     save_info: SaveInfo = False,
-    use_shelve: evaluate_flags.Shelve = False,
-    track_progress: evaluate_flags.Track = False,
+    use_shelve: options.Shelve = False,
+    track_progress: options.Track = False,
 ) -> None:
     """Play episodes with a trained policy: mean return with a 95 % bootstrap interval.
 
@@ -112,7 +88,7 @@ def evaluate(
         video_dir=video_dir,
     )
     file = _file(out, save_info, use_shelve, old.notes)
-    evaluate_flags.tell(old.notes)
+    options.echo_notes(old.notes)
     if not alone:
         agree(checkpoint, old.with_words(words, env), verb="evaluate", trust=trust)
     with playing_bar("evaluating", episodes, steps) as progress:

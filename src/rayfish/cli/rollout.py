@@ -7,17 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from rayfish.cli.evaluate import (
-    Env,
-    Episodes,
-    Explore,
-    Seed,
-    Steps,
-    Target,
-    Trust,
-    checkpoint_to_play,
-    playing_bar,
-)
+from rayfish.cli import options
+from rayfish.cli.evaluate import checkpoint_to_play, playing_bar
 from rayfish.legacy import evaluate_flags
 
 if TYPE_CHECKING:
@@ -26,10 +17,7 @@ if TYPE_CHECKING:
 
 _OLD_FILES = (".pkl", ".pickle", ".p", ".db", ".shelve", ".json", ".parquet", ".csv", ".out")
 
-Words = Annotated[
-    list[str] | None,
-    typer.Argument(metavar="[KEY=VALUE]...", help="Settings changed for the rollout, env_config say."),
-]
+Words = Annotated[list[str] | None, options.changed_settings("the rollout")]
 SaveInfo = Annotated[
     bool, typer.Option("--save-info", help="Also keep the environment's info, as JSON text.")
 ]
@@ -41,26 +29,26 @@ _WIDE = 80  # columns of a terminal for the whole table
 
 
 def rollout(
-    target: Target,
+    target: options.Target,
     words: Words = None,
-    episodes: Episodes = None,
-    steps: Steps = None,
-    seed: Seed = 0,
-    explore: Explore = False,
+    episodes: options.Episodes = None,
+    steps: options.Steps = None,
+    seed: options.Seed = 0,
+    explore: options.Explore = False,
     save_info: SaveInfo = False,
     out: Out = None,
-    env: Env = None,
-    trust: Trust = False,
-    run: evaluate_flags.Algo = None,
-    config: evaluate_flags.Config = None,
-    num_workers: evaluate_flags.Workers = 0,
-    num_gpus: evaluate_flags.Gpus = 0.0,
-    local_mode: evaluate_flags.LocalMode = False,
-    render: evaluate_flags.Render = False,
-    monitor: evaluate_flags.Monitor = False,
-    video_dir: evaluate_flags.VideoDir = None,
-    use_shelve: evaluate_flags.Shelve = False,
-    track_progress: evaluate_flags.Track = False,
+    env: options.Env = None,
+    trust: options.TrustCode = False,
+    run: options.Algo = None,
+    config: options.Config = None,
+    num_workers: options.Workers = 0,
+    num_gpus: options.Gpus = 0.0,
+    local_mode: options.LocalMode = False,
+    render: options.Render = False,
+    monitor: options.Monitor = False,
+    video_dir: options.VideoDir = None,
+    use_shelve: options.Shelve = False,
+    track_progress: options.Track = False,
 ) -> None:
     """Record episodes of a trained policy: every step to Parquet, with statistics of each episode.
 
@@ -84,7 +72,7 @@ def rollout(
         use_shelve=use_shelve,
     )
     folder = _folder(out, old.notes)
-    evaluate_flags.tell(old.notes)
+    options.echo_notes(old.notes)
     agree(checkpoint, old.with_words(words, env), verb="rollout", trust=trust)
     try:
         with playing_bar("recording", episodes, steps) as progress:

@@ -8,23 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from rayfish.cli import options
 from rayfish.cli.complete import complete_runs
-from rayfish.cli.config import (
-    RAY,
-    Cfg,
-    ConfigDir,
-    ConfigName,
-    File,
-    Fit,
-    Package,
-    RayCpus,
-    RayGpus,
-    Resolve,
-    Words,
-    chosen,
-    print_cfg,
-    wants_cfg,
-)
+from rayfish.cli.config import chosen, print_cfg, wants_cfg
 from rayfish.errors import ConfigError, RayfishError
 
 if TYPE_CHECKING:
@@ -33,85 +19,54 @@ if TYPE_CHECKING:
     from rayfish.legacy.train_flags import OldLine
     from rayfish.run.engine import RayOptions
 
-_OLD = "As in old RLlib scripts"
-
 Resume = Annotated[
     str | None,
     typer.Option(
         help="Continue a run: its path, name, id, or [bold]last[/bold].", autocompletion=complete_runs
     ),
 ]
-Trust = Annotated[
-    bool, typer.Option("--trust", help="Go on with what another user made, which runs the code in it.")
-]
 Multirun = Annotated[bool, typer.Option("-m", "--multirun", help="One run per comma-separated value.")]
 Seeds = Annotated[int | None, typer.Option(min=1, help="Repeat every run with this many seeds.")]
-Closest = Annotated[
-    bool,
-    typer.Option(
-        "--closest",
-        help="An algorithm that RLlib has dropped becomes the closest one it has.",
-        rich_help_panel=_OLD,
-    ),
-]
-Plain = Annotated[bool, typer.Option("--plain", help="Plain lines in place of the live display.")]
-On = Annotated[str | None, typer.Option("--on", help="Address of a running Ray cluster.")]
-RayMemory = Annotated[
-    int | None, typer.Option(help="Bytes of shared memory for Ray's objects.", rich_help_panel=RAY)
-]
-TempDir = Annotated[str | None, typer.Option(help="Folder for Ray's session files.", rich_help_panel=RAY)]
-Dashboard = Annotated[
-    bool,
-    typer.Option("--dashboard", help="Ray's dashboard in the browser, too.", rich_help_panel=RAY),
-]
-LocalDir = Annotated[
-    str | None, typer.Option(help="Where runs are written (runtime.local_dir).", rich_help_panel=_OLD)
-]
-Frequency = Annotated[int | None, typer.Option(help="Iterations between checkpoints.", rich_help_panel=_OLD)]
-AtEnd = Annotated[
-    bool, typer.Option("--checkpoint-at-end", help="Save at the end (the default).", rich_help_panel=_OLD)
-]
+Frequency = Annotated[int | None, options.old(help="Iterations between checkpoints.")]
+AtEnd = Annotated[bool, options.old("--checkpoint-at-end", help="Save at the end (the default).")]
 Restore = Annotated[
     str | None,
-    typer.Option(
+    options.old(
         metavar="RUN|CHECKPOINT",
         autocompletion=complete_runs,
         help="A new run that goes on from a checkpoint's whole state (--resume goes on in its own run).",
-        rich_help_panel=_OLD,
     ),
 ]
-LocalMode = Annotated[
-    bool, typer.Option("--local-mode", help="No remote runners: one process.", rich_help_panel=_OLD)
-]
+LocalMode = Annotated[bool, options.old("--local-mode", help="No remote runners: one process.")]
 
 
 def train(
     context: typer.Context,
-    words: Words = None,
-    file: File = None,
+    words: options.Words = None,
+    file: options.File = None,
     resume: Resume = None,
-    trust: Trust = False,
-    config_name: ConfigName = "config",
-    config_dir: ConfigDir = None,
+    trust: options.Trust = False,
+    config_name: options.ConfigName = "config",
+    config_dir: options.ConfigDir = None,
     multirun: Multirun = False,
     seeds: Seeds = None,
-    fit: Fit = False,
-    plain: Plain = False,
-    address: On = None,
-    ray_num_cpus: RayCpus = None,
-    ray_num_gpus: RayGpus = None,
-    ray_object_store_memory: RayMemory = None,
-    temp_dir: TempDir = None,
-    dashboard: Dashboard = False,
-    local_dir: LocalDir = None,
+    fit: options.Fit = False,
+    plain: options.Plain = False,
+    address: options.On = None,
+    ray_num_cpus: options.RayCpus = None,
+    ray_num_gpus: options.RayGpus = None,
+    ray_object_store_memory: options.RayMemory = None,
+    temp_dir: options.TempDir = None,
+    dashboard: options.Dashboard = False,
+    local_dir: options.LocalDir = None,
     checkpoint_freq: Frequency = None,
     checkpoint_at_end: AtEnd = False,
     local_mode: LocalMode = False,
     restore: Restore = None,
-    closest: Closest = False,
-    cfg: Cfg = None,
-    package: Package = None,
-    resolve: Resolve = False,
+    closest: options.Closest = False,
+    cfg: options.Cfg = None,
+    package: options.Package = None,
+    resolve: options.Resolve = False,
 ) -> None:
     """Train an experiment until it reaches its goal.
 
@@ -134,13 +89,13 @@ def train(
         overrides = (context.obj.overrides(name) if name else context.obj.settings()) + overrides
     _require_one_beginning(resume, restore, seeds, context.obj)
     old = _old_line(context.obj, name, resume)
-    options = RayOptions(address, ray_num_cpus, ray_num_gpus, ray_object_store_memory, temp_dir, dashboard)
+    ray = RayOptions(address, ray_num_cpus, ray_num_gpus, ray_object_store_memory, temp_dir, dashboard)
     command = shlex.join(["rayfish", *sys.argv[1:]])
     common: dict[str, Any] = {"fit": fit, "plain": plain or None, "command": command, "trust": trust}
     if resume is not None:
         beside = {"--multirun": multirun, "--seeds": seeds, "--cfg": cfg}
         _require_alone(resume, [name or "", *(flag for flag, given in beside.items() if given)])
-        run_one(None, *overrides, resume=resume, ray_options=options, **common)
+        run_one(None, *overrides, resume=resume, ray_options=ray, **common)
         return
     where: dict[str, Any] = {"config_name": config_name, "config_dir": config_dir, "closest": closest}
     if wants_cfg(cfg, package, resolve):
@@ -150,15 +105,15 @@ def train(
         [old] if old else [*experiments_in(name, config_dir)] or [None]
     )
     if restore is not None and sources == [None] and not multirun:
-        run_one(None, *overrides, restore=restore, ray_options=options, **common)
+        run_one(None, *overrides, restore=restore, ray_options=ray, **common)
         return
     runs, refused = _experiments(sources, overrides, where, multirun=multirun, seeds=seeds)
     if restore is not None:
         common["restore"] = restore
     if len(runs) == 1 and not refused:
-        run_one(runs[0][1], ray_options=options, **common)
+        run_one(runs[0][1], ray_options=ray, **common)
     else:
-        _run_several(runs, options, common, refused)
+        _run_several(runs, ray, common, refused)
 
 
 def _require_one_beginning(
@@ -227,8 +182,7 @@ def _experiments(
 
 def _old_line(line: OldLine | None, name: str | None, resume: str | None) -> OldExperiment | None:
     """The experiment that flags of `rllib train` describe, where no file or run is named."""
-    for note in line.notes if line else ():
-        typer.echo(f"note: {note}", err=True)
+    options.echo_notes(line.notes if line else ())
     return line.experiment() if line and name is None and resume is None else None
 
 
@@ -259,14 +213,14 @@ def run_one(*arguments: Any, **options: Any) -> None:
 
 def _run_several(
     runs: list[tuple[tuple[str, ...], Experiment]],
-    options: RayOptions,
+    ray: RayOptions,
     common: dict[str, Any],
     refused: dict[str, ConfigError],
 ) -> None:
     from rayfish.run.multirun import several
     from rayfish.supervise.signals import exit_code, was_asked_to_end
 
-    missing = several(runs, options, common, refused)
+    missing = several(runs, ray, common, refused)
     if was_asked_to_end():
         raise typer.Exit(exit_code())
     if missing or refused:

@@ -5,41 +5,20 @@ from __future__ import annotations
 import shlex
 import sys
 from collections.abc import Sequence
+from functools import partial
 from typing import Annotated, Any
 
 import typer
 from typer.core import TyperCommand
 
+from rayfish.cli import options
 from rayfish.cli.complete import complete_sweeps
-from rayfish.cli.config import (
-    Cfg,
-    ConfigDir,
-    ConfigName,
-    File,
-    Package,
-    Resolve,
-    Words,
-    chosen,
-    print_cfg,
-    wants_cfg,
-)
-from rayfish.cli.train import (
-    Closest,
-    Dashboard,
-    LocalDir,
-    On,
-    Plain,
-    RayCpus,
-    RayGpus,
-    RayMemory,
-    TempDir,
-    Trust,
-    run_one,
-)
+from rayfish.cli.config import chosen, print_cfg, wants_cfg
+from rayfish.cli.train import run_one
 from rayfish.errors import RayfishError
 
-_OTHERS = "In place of an experiment"
-_JOBS = "A list of jobs, each with its resources"
+_other = partial(typer.Option, rich_help_panel="In place of an experiment")
+_jobs = partial(typer.Option, rich_help_panel="A list of jobs, each with its resources")
 _SUB_JOBS = ("--sub-jobs", "--sub_jobs")
 
 Resume = Annotated[
@@ -48,42 +27,22 @@ Resume = Annotated[
         help="Go on with a sweep: its path, name, id, or [bold]last[/bold].", autocompletion=complete_sweeps
     ),
 ]
-Function = Annotated[
-    str | None,
-    typer.Option(help="Tune a function: module:function or file.py:function.", rich_help_panel=_OTHERS),
-]
-Program = Annotated[
-    str | None,
-    typer.Option(help="Tune a program: its command, with {parameters} in it.", rich_help_panel=_OTHERS),
-]
+Function = Annotated[str | None, _other(help="Tune a function: module:function or file.py:function.")]
+Program = Annotated[str | None, _other(help="Tune a program: its command, with {parameters} in it.")]
 SubJobs = Annotated[
     bool,
-    typer.Option(
+    _jobs(
         *_SUB_JOBS,
         help="Commands, with + between them. All that follows is theirs, as it stands; only after a command "
         "that is one quoted text, options are Rayfish's again.",
-        rich_help_panel=_JOBS,
     ),
 ]
-NumWorkers = Annotated[
-    int | None, typer.Option("--num-workers", "--num_workers", help="Jobs at a time.", rich_help_panel=_JOBS)
-]
-CpuEach = Annotated[
-    float | None,
-    typer.Option("--cpu-per-worker", "--cpu_per_worker", help="CPUs of each job.", rich_help_panel=_JOBS),
-]
-GpuEach = Annotated[
-    float | None,
-    typer.Option("--gpu-per-worker", "--gpu_per_worker", help="GPUs of each job.", rich_help_panel=_JOBS),
-]
+NumWorkers = Annotated[int | None, _jobs("--num-workers", "--num_workers", help="Jobs at a time.")]
+CpuEach = Annotated[float | None, _jobs("--cpu-per-worker", "--cpu_per_worker", help="CPUs of each job.")]
+GpuEach = Annotated[float | None, _jobs("--gpu-per-worker", "--gpu_per_worker", help="GPUs of each job.")]
 RamEach = Annotated[
-    float | None,
-    typer.Option(
-        "--ram-gb-per-worker", "--ram_gb_per_worker", help="Memory of each job, in GB.", rich_help_panel=_JOBS
-    ),
+    float | None, _jobs("--ram-gb-per-worker", "--ram_gb_per_worker", help="Memory of each job, in GB.")
 ]
-
-
 NumSamples = Annotated[
     int | None, typer.Option("--num-samples", help="Points to try: search.num_samples.", min=1)
 ]
@@ -113,32 +72,32 @@ def with_jobs_last(words: Sequence[str]) -> list[str]:
 
 
 def tune(
-    words: Words = None,
-    file: File = None,
+    words: options.Words = None,
+    file: options.File = None,
     resume: Resume = None,
-    trust: Trust = False,
-    config_name: ConfigName = "config",
-    config_dir: ConfigDir = None,
+    trust: options.Trust = False,
+    config_name: options.ConfigName = "config",
+    config_dir: options.ConfigDir = None,
     function: Function = None,
     program: Program = None,
     num_samples: NumSamples = None,
-    plain: Plain = False,
-    address: On = None,
-    ray_num_cpus: RayCpus = None,
-    ray_num_gpus: RayGpus = None,
-    ray_object_store_memory: RayMemory = None,
-    temp_dir: TempDir = None,
-    dashboard: Dashboard = False,
-    local_dir: LocalDir = None,
-    closest: Closest = False,
+    plain: options.Plain = False,
+    address: options.On = None,
+    ray_num_cpus: options.RayCpus = None,
+    ray_num_gpus: options.RayGpus = None,
+    ray_object_store_memory: options.RayMemory = None,
+    temp_dir: options.TempDir = None,
+    dashboard: options.Dashboard = False,
+    local_dir: options.LocalDir = None,
+    closest: options.Closest = False,
     sub_jobs: SubJobs = False,
     num_workers: NumWorkers = None,
     cpu_per_worker: CpuEach = None,
     gpu_per_worker: GpuEach = None,
     ram_gb_per_worker: RamEach = None,
-    cfg: Cfg = None,
-    package: Package = None,
-    resolve: Resolve = False,
+    cfg: options.Cfg = None,
+    package: options.Package = None,
+    resolve: options.Resolve = False,
 ) -> None:
     """Search for good settings: many runs, the best of them as a ready experiment file.
 
@@ -159,7 +118,7 @@ def tune(
     from rayfish.sweep import start
     from rayfish.sweep.space import from_words
 
-    options = RayOptions(address, ray_num_cpus, ray_num_gpus, ray_object_store_memory, temp_dir, dashboard)
+    ray = RayOptions(address, ray_num_cpus, ray_num_gpus, ray_object_store_memory, temp_dir, dashboard)
     given = list(words or [])
     ways = {"-f": file, "--resume": resume, "--function": function, "--program": program}
     chosen_ways = [way for way, value in (ways | {"--sub-jobs": sub_jobs}).items() if value]
@@ -168,13 +127,13 @@ def tune(
         raise RayfishError(f"{' and '.join(chosen_ways)} exclude each other", hint)
     if sub_jobs:
         each = {"cpu": cpu_per_worker, "gpu": gpu_per_worker, "ram_gb": ram_gb_per_worker}
-        _leave(start.sub_jobs(given, num_workers, each, options, local_dir or "runs"))
+        _leave(start.sub_jobs(given, num_workers, each, ray, local_dir or "runs"))
         return
     if local_dir:
         given.append(word("runtime.local_dir", local_dir))
     if num_samples is not None:
         given.append(word("search.num_samples", num_samples))
-    common: dict[str, Any] = {"options": options, "plain": plain or None}
+    common: dict[str, Any] = {"options": ray, "plain": plain or None}
     if resume is not None:
         _leave(start.resumed(resume, given, trust=trust, **common))
     elif function is not None or program is not None:
@@ -205,9 +164,8 @@ def _tune_or_train(
         samples = experiment.search.num_samples or 1
         more = f" (search.num_samples={samples}: rayfish train --seeds {samples})" if samples > 1 else ""
         typer.echo(f"note: cli.mode=tune without tunables trains one sample, as rayfish train does{more}")
-        options, plain = common["options"], common["plain"]
         command = shlex.join(["rayfish", *sys.argv[1:]])
-        run_one(experiment, ray_options=options, plain=plain, command=command)
+        run_one(experiment, ray_options=common["options"], plain=common["plain"], command=command)
 
 
 def _leave(code: int) -> None:

@@ -8,18 +8,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from rayfish.cli.config import Cfg, ConfigDir, ConfigName, Package, Resolve, print_cfg, wants_cfg
-from rayfish.cli.config import Words as Composed
-from rayfish.cli.evaluate import Env, Explore, Target, Trust
+from rayfish.cli import options
+from rayfish.cli.config import print_cfg, wants_cfg
 from rayfish.errors import RayfishError
 
 if TYPE_CHECKING:
     from rayfish.run.view import View
 
-Words = Annotated[
-    list[str] | None,
-    typer.Argument(metavar="[KEY=VALUE]...", help="Settings changed for the view, env_config say."),
-]
+Words = Annotated[list[str] | None, options.changed_settings("the view")]
 Episodes = Annotated[int, typer.Option(min=1, help="Episodes to show, one after the other.")]
 Seed = Annotated[int, typer.Option(min=0, help="Another episode: number i is reset with seed + i.")]
 Out = Annotated[
@@ -33,15 +29,15 @@ Fps = Annotated[
 
 
 def view(
-    target: Target,
+    target: options.Target,
     words: Words = None,
     episodes: Episodes = 1,
     seed: Seed = 0,
     out: Out = None,
     fps: Fps = None,
-    explore: Explore = False,
-    env: Env = None,
-    trust: Trust = False,
+    explore: options.Explore = False,
+    env: options.Env = None,
+    trust: options.TrustCode = False,
 ) -> None:
     """Draw an episode of a trained policy: writes a GIF, view.gif in the run's folder.
 
@@ -57,25 +53,26 @@ def view(
     overrides = [*(words or []), *([f"environment.env={env}"] if env else [])]
     agree(target, overrides, verb="view", trust=trust)
     console = Console(stderr=True)
-    options: dict[str, Any] = {"episodes": episodes, "seed": seed, "explore": explore}
     with console.status("drawing") if console.is_terminal else nullcontext():
-        found = draw(target, *overrides, out=out, fps=fps, trust=trust, **options)
+        found = draw(
+            target, *overrides, out=out, fps=fps, trust=trust, episodes=episodes, seed=seed, explore=explore
+        )
     _show(found)
 
 
 def view_mode(
-    words: Composed = None,
-    config_name: ConfigName = "config",
-    config_dir: ConfigDir = None,
+    words: options.Words = None,
+    config_name: options.ConfigName = "config",
+    config_dir: options.ConfigDir = None,
     episodes: Episodes = 1,
     seed: Seed = 0,
     out: Out = None,
     fps: Fps = None,
-    explore: Explore = False,
-    trust: Trust = False,
-    cfg: Cfg = None,
-    package: Package = None,
-    resolve: Resolve = False,
+    explore: options.Explore = False,
+    trust: options.TrustCode = False,
+    cfg: options.Cfg = None,
+    package: options.Package = None,
+    resolve: options.Resolve = False,
 ) -> None:
     """Draw an episode of the run or checkpoint in algo.checkpoint_path: `rayfish cli.mode=view ...`."""
     from rayfish.experiment import Experiment

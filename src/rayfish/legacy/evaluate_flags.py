@@ -8,52 +8,10 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Annotated, Any
-
-import typer
+from typing import Any
 
 from rayfish.errors import RayfishError
 from rayfish.experiment.words import word
-
-PANEL = "As in old RLlib scripts"
-
-Algo = Annotated[
-    str | None,
-    typer.Option("--run", "--algo", help="The algorithm; checked, not needed.", rich_help_panel=PANEL),
-]
-Workers = Annotated[
-    int, typer.Option(min=0, help="The policy plays in this process; 0 says so.", rich_help_panel=PANEL)
-]
-Gpus = Annotated[
-    float, typer.Option(min=0, help="The policy plays on the CPU; 0 says so.", rich_help_panel=PANEL)
-]
-LocalMode = Annotated[
-    bool, typer.Option("--local-mode", help="One process, as always.", rich_help_panel=PANEL)
-]
-Config = Annotated[
-    str | None,
-    typer.Option(
-        metavar="JSON|YAML", help="""Settings, such as '{"env_config": {...}}'.""", rich_help_panel=PANEL
-    ),
-]
-Render = Annotated[
-    bool,
-    typer.Option("--render/--no-render", help="No window is opened in this version.", rich_help_panel=PANEL),
-]
-Monitor = Annotated[
-    bool, typer.Option("--monitor", help="No video is made in this version.", rich_help_panel=PANEL)
-]
-VideoDir = Annotated[
-    str | None,
-    typer.Option(metavar="DIR", help="No video is made in this version.", rich_help_panel=PANEL),
-]
-Shelve = Annotated[
-    bool,
-    typer.Option("--use-shelve", help="Episodes are written as they end.", rich_help_panel=PANEL),
-]
-Track = Annotated[
-    bool, typer.Option("--track-progress", help="Progress is shown anyway.", rich_help_panel=PANEL)
-]
 
 _KEYS = {"env": "environment.env", "horizon": "rollouts.horizon"}
 _EXAMPLE = '{"env_config": {"size": 5}}'
@@ -146,12 +104,6 @@ def require_algorithm(named: str | None, checkpoint: Any) -> None:
         raise RayfishError(
             f"{checkpoint} was trained with {trained}, not {named}", f"--run {trained}, or leave it out"
         )
-
-
-def tell(notes: list[str]) -> None:
-    """Notes on the terminal, beside the results."""
-    for note in notes:
-        typer.echo(f"note: {note}", err=True)
 
 
 def parse_mapping(flag: str, text: str) -> Mapping[str, Any]:
