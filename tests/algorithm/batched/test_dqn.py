@@ -8,8 +8,8 @@ import gymnasium as gym
 import pytest
 import torch
 
-from rayfish.algorithm.batched.dqn import DQN, DQNSettings, QParts
-from rayfish.algorithm.batched.towers import DifferentiatedQ, WrittenQ, blend
+from rayfish.algorithm.batched.dqn import DQN, DQNSettings, QNetwork
+from rayfish.algorithm.batched.off_policy_networks import AutogradQ, FusedQ, update_target, weights_of
 from tests.algorithm.batched.off_policy_parity import (
     BOX,
     MASKED,
@@ -29,9 +29,9 @@ PLAIN = {"fcnet_hiddens": [16, 16], "fcnet_activation": "tanh"}
 def ours_for(learner) -> DQN:
     module = learner.module[POLICY]
     vf = getattr(module, "vf", None)
-    target = QParts(module._target_encoder, module._target_af, getattr(module, "_target_vf", None))
+    target = QNetwork(module._target_encoder, module._target_af, getattr(module, "_target_vf", None))
     [(_, optimizer)] = learner.get_optimizers_for_module(POLICY)
-    loop = DQN(QParts(module.encoder, module.af, vf), target, optimizer, masked=module.masked)
+    loop = DQN(QNetwork(module.encoder, module.af, vf), target, optimizer, masked=module.masked)
     loop.attach()
     return loop
 
@@ -74,21 +74,21 @@ def test_a_step_is_that_of_rllibs_learner(name):
     model, training, space = CASES[name]
     stock, batched, loop, settings = both({**PLAIN, **model}, space, **training)
     written = name not in ("layer norm", "picture")
-    assert isinstance(loop._online, WrittenQ if written else DifferentiatedQ)
+    assert isinstance(loop._online, FusedQ if written else AutogradQ)
     for seed in range(2):  # the second with moments from the first
         batch = make_batch(space, ACTIONS, seed=seed)
         theirs = stock_update(stock, batch)
         errors = loop.update(batch, settings)
-        parts = loop.parts()
+        metrics = loop.metrics()
         if settings.grad_clip is None:
             for key, gradient in theirs["gradients"].items():
                 close(dict(batched.module[POLICY].named_parameters())[key].grad, gradient)
-        assert float(parts["total_loss"]) == pytest.approx(theirs["loss"], rel=1e-4)
+        assert float(metrics["total_loss"]) == pytest.approx(theirs["loss"], rel=1e-4)
         logged = theirs["logged"]
         close(errors, logged["td_error"][0] if isinstance(logged["td_error"], list) else logged["td_error"])
         for key in ("qf_loss", "qf_mean", "qf_max", "qf_min", "td_error_mean"):
-            assert float(parts[key]) == pytest.approx(float(logged[key]), rel=1e-3, abs=1e-4), key
-        for key in set(parts) - {"total_loss"}:
+            assert float(metrics[key]) == pytest.approx(float(logged[key]), rel=1e-3, abs=1e-4), key
+        for key in set(metrics) - {"total_loss"}:
             assert key in logged, key
         left, right = weights(batched), weights(stock)
         for key, value in right.items():
@@ -104,17 +104,15 @@ def test_the_target_network_follows_as_in_rllib():
         expected = copy.deepcopy(module)
         for main, target in expected.get_target_network_pairs():
             update_target_network(main_net=main, target_net=target, tau=tau)
-        loop.follow(tau)
+        loop.update_target(tau)
         for key, value in expected.state_dict().items():
             close(module.state_dict()[key], value, 1e-6)
 
 
 def test_whole_numbers_among_the_buffers_are_left_alone():
-    from rayfish.algorithm.batched.towers import weights_of
-
     main, target = torch.nn.BatchNorm1d(3), torch.nn.BatchNorm1d(3)
     main(torch.randn(5, 3))
-    blend(weights_of([main]), weights_of([target]), 0.5)
+    update_target(weights_of([main]), weights_of([target]), 0.5)
     close(target.running_mean, main.running_mean * 0.5, 1e-6)
 
 

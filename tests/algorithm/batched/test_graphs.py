@@ -73,5 +73,5 @@ def test_neither_several_learners_nor_other_networks_are_recorded():
     assert loop.records(rollouts[:1]) and not loop.records(rollouts)
     loop._average = lambda gradient: None
     assert not loop.records(rollouts[:1])
-    loop._average, loop.plain = None, None
+    loop._average, loop.fused = None, None
     assert not loop.records(rollouts[:1])

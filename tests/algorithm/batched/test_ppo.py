@@ -91,15 +91,15 @@ def test_loss_and_gradients_are_those_of_the_stock_learner(name, share, ray_sess
         )  # fmt: skip
         ours = loop.batch([rollout], settings)
         assert_same_rows(ours, theirs)
-        for passes in (loop.passes, ppo.Differentiated(module.net)):
-            loop.passes = passes
-            if isinstance(passes, ppo.Differentiated):
+        for passes in (loop.fused, None):
+            loop.fused = passes
+            if passes is None:
                 ours.inputs = rollout_rows(rollout)
             loop.optimiser.attach()
-            parts = loop.step(ours, settings)()
-            torch.testing.assert_close(parts["total_loss"], stock_loss.detach(), rtol=1e-4, atol=1e-5)
+            metrics = loop.step(ours, settings)()
+            torch.testing.assert_close(metrics["total_loss"], stock_loss.detach(), rtol=1e-4, atol=1e-5)
             for key, value in figures.items():
-                assert float(parts[key]) == pytest.approx(value, rel=1e-3, abs=1e-5)
+                assert float(metrics[key]) == pytest.approx(value, rel=1e-3, abs=1e-5)
             for weights, gradient in zip(module.net.parameters(), expected, strict=True):
                 torch.testing.assert_close(
                     loop.optimiser.gradients[id(weights)], gradient, rtol=1e-3, atol=1e-5
@@ -143,7 +143,7 @@ def assert_same_rows(ours, theirs):
     real = theirs[Columns.LOSS_MASK]
     for key, mine in (
         (Postprocessing.ADVANTAGES, ours.advantages),
-        (Postprocessing.VALUE_TARGETS, ours.targets),
+        (Postprocessing.VALUE_TARGETS, ours.value_targets),
     ):
         expected = theirs[key][real]
         assert len(expected) == len(mine)
@@ -171,7 +171,7 @@ def test_an_update_is_adam_by_autograd(space):
         net = actor_critic(seen, space, model, critic=True)
         loop = ppo.PPO(net, space, torch.optim.Adam(net.parameters(), lr=0.01))
         if not written_out:
-            loop.passes = ppo.Differentiated(net)
+            loop.fused = None
             loop.optimiser.is_adam = False  # torch's own step
         torch.manual_seed(1)
         obs = torch.randn(64, 4)

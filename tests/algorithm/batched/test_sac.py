@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 import torch
 
-from rayfish.algorithm.batched.sac import SAC, Pair, SACSettings
-from rayfish.algorithm.batched.sac_networks import DifferentiatedPolicy, WrittenPolicy
+from rayfish.algorithm.batched.off_policy_networks import AutogradPolicy, FusedPolicy
+from rayfish.algorithm.batched.sac import SAC, Network, SACSettings
 from tests.algorithm.batched.off_policy_parity import (
     BOX,
     MASKED,
@@ -28,12 +28,12 @@ PLAIN = {"fcnet_hiddens": [16, 16], "fcnet_activation": "relu"}
 
 def ours_for(learner) -> SAC:
     module = learner.module[POLICY]
-    critics = [(Pair(module.qf_encoder, module.qf), Pair(module.target_qf_encoder, module.target_qf))]
+    critics = [(Network(module.qf_encoder, module.qf), Network(module.target_qf_encoder, module.target_qf))]
     if module.twin_q:
-        twin = Pair(module.target_qf_twin_encoder, module.target_qf_twin)
-        critics.append((Pair(module.qf_twin_encoder, module.qf_twin), twin))
+        twin = Network(module.target_qf_twin_encoder, module.target_qf_twin)
+        critics.append((Network(module.qf_twin_encoder, module.qf_twin), twin))
     loop = SAC(
-        Pair(module.pi_encoder, module.pi),
+        Network(module.pi_encoder, module.pi),
         critics,
         log_alpha=learner.curr_log_alpha[POLICY],
         target_entropy=learner.target_entropy[POLICY],
@@ -97,23 +97,23 @@ def test_a_step_is_that_of_rllibs_learner(name, monkeypatch):
         gamma=stock.config.gamma, grad_clip=stock.config.grad_clip, grad_clip_by=stock.config.grad_clip_by
     )
     autograd = ("picture", "discrete picture", "action after the observation")
-    assert isinstance(loop._policy, DifferentiatedPolicy if name in autograd else WrittenPolicy)
+    assert isinstance(loop._policy, AutogradPolicy if name in autograd else FusedPolicy)
     for seed in range(2):  # the second with moments from the first
         batch = make_batch(space, actions, seed=seed)
         same_noise(monkeypatch, 16, seed)
         theirs = stock_update(stock, batch)
         same_noise(monkeypatch, 16, seed)
         errors = loop.update(batch, settings)
-        parts = loop.parts()
+        metrics = loop.metrics()
         if settings.grad_clip is None:
             mine = dict(batched.module[POLICY].named_parameters())
             for key, gradient in theirs["gradients"].items():
                 close(mine[key].grad, gradient)
-        assert float(parts["total_loss"]) == pytest.approx(theirs["loss"], rel=1e-4)
+        assert float(metrics["total_loss"]) == pytest.approx(theirs["loss"], rel=1e-4)
         logged = theirs["logged"]
         close(errors, logged["td_error"][0] if isinstance(logged["td_error"], list) else logged["td_error"])
-        for key in set(parts) - {"total_loss"}:
-            assert float(parts[key]) == pytest.approx(float(logged[key]), rel=1e-3, abs=1e-4), key
+        for key in set(metrics) - {"total_loss"}:
+            assert float(metrics[key]) == pytest.approx(float(logged[key]), rel=1e-3, abs=1e-4), key
         close(batched.curr_log_alpha[POLICY].detach(), stock.curr_log_alpha[POLICY].detach())
         left, right = weights(batched), weights(stock)
         for key, value in right.items():

@@ -32,11 +32,11 @@ def test_padded_sequences_say_what_was_said_while_sampling(share):
         assert rollout.valid is not None, "this vector resets in a step of its own"
         sequences = split(rollout, longest=8)
         with torch.no_grad():
-            numbers, _, _ = net.policy(sequences.gather(rollout.obs), sequences.first(rollout.states))
+            dist_inputs, _, _ = net.policy(sequences.gather(rollout.obs), sequences.first(rollout.states))
         real = sequences.weight > 0
         assert int(real.sum()) == len(rollout)
         torch.testing.assert_close(
-            numbers[real], sequences.gather(rollout.extras[ppo.NUMBERS])[real], rtol=1e-4, atol=1e-6
+            dist_inputs[real], sequences.gather(rollout.extras[ppo.DIST_INPUTS])[real], rtol=1e-4, atol=1e-6
         )
 
 
@@ -83,8 +83,10 @@ def test_recurrent_minibatches_hold_real_steps_and_every_step_each_epoch(learner
         batch = loop.batch(share, settings)
         steps = sum(len(part) for part in share)
         assert batch.weight.numel() > 3 * steps, "most of it is padding"
-        batch.targets = batch.weight.flatten().cumsum(0).view_as(batch.weight)  # a number for each step
-        found = [minibatch.targets[minibatch.weight > 0] for minibatch in ppo.minibatches(batch, settings)]
+        batch.value_targets = batch.weight.flatten().cumsum(0).view_as(batch.weight)  # a number for each step
+        found = [
+            minibatch.value_targets[minibatch.weight > 0] for minibatch in ppo.minibatches(batch, settings)
+        ]
         assert all(abs(len(taken) - holds) < 6 for taken in found), "episodes are of at most 6 steps"
         count = len(found) // 2
         for epoch in (found[:count], found[count:]):

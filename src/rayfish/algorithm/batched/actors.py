@@ -9,7 +9,7 @@ from torch import Tensor
 
 from rayfish.algorithm.batched.distributions import distribution
 from rayfish.algorithm.batched.fused import fused, mask_of
-from rayfish.algorithm.batched.ppo import LOGP, NUMBERS
+from rayfish.algorithm.batched.ppo import DIST_INPUTS, LOGP
 from rayfish.algorithm.batched.rollout import Tree
 from rayfish.algorithm.batched.sampler import Decision
 from rayfish.nested import map_nested
@@ -28,7 +28,7 @@ class ActorCriticActor:
         self.net = net
         self.explore = explore
         self._dist = distribution(action_space)
-        self._plain = fused(net)
+        self._fused = fused(net)
 
     def initial_state(self) -> Tree | None:
         """None without memory."""
@@ -36,19 +36,19 @@ class ActorCriticActor:
 
     def act(self, obs: Tree, state: Tree | None, t: int = 0) -> Decision:
         """One action per row."""
-        numbers, after = self._numbers(obs, state)
+        dist_inputs, after = self._dist_inputs(obs, state)
         if self.explore:
-            actions, logp = self._dist.sample(numbers)
+            actions, logp = self._dist.sample(dist_inputs)
         else:
-            actions = self._dist.mode(numbers)
-            logp = self._dist.terms(numbers, actions).logp
-        return Decision(actions, {LOGP: logp, NUMBERS: numbers}, after)
+            actions = self._dist.mode(dist_inputs)
+            logp = self._dist.evaluate(dist_inputs, actions).logp
+        return Decision(actions, {LOGP: logp, DIST_INPUTS: dist_inputs}, after)
 
-    def _numbers(self, obs: Tree, state: Tree | None) -> tuple[Tensor, Tree | None]:
-        if self._plain is not None:
-            return self._plain.policy(self._plain.features(obs), mask_of(obs, self._plain.masked)), None
+    def _dist_inputs(self, obs: Tree, state: Tree | None) -> tuple[Tensor, Tree | None]:
+        if self._fused is not None:
+            return self._fused.policy(self._fused.features(obs), mask_of(obs, self._fused.masked)), None
         if state is None:
             return self.net(obs, None)[0], None
         # Networks with memory take an axis of time after that of the batch.
-        numbers, after = self.net(map_nested(lambda leaf: leaf.unsqueeze(1), obs), state)
-        return numbers.squeeze(1), after
+        dist_inputs, after = self.net(map_nested(lambda leaf: leaf.unsqueeze(1), obs), state)
+        return dist_inputs.squeeze(1), after

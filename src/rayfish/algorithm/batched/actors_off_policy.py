@@ -14,9 +14,10 @@ import torch
 from ray.rllib.core.columns import Columns
 from torch import Tensor
 
+from rayfish.algorithm.batched.fused import Chain, is_plain, layers_of
+from rayfish.algorithm.batched.off_policy_networks import FusedQ
 from rayfish.algorithm.batched.rollout import Tree
 from rayfish.algorithm.batched.sampler import Decision
-from rayfish.algorithm.batched.towers import Tower, WrittenQ, _layers, is_plain
 from rayfish.algorithm.module import DQNModule, SACModule
 from rayfish.models.actions import _LOG_STD_BOUNDS, TEMPERATURE
 from rayfish.models.masking import mask_logits, mask_values
@@ -37,7 +38,7 @@ class DQNActor:
         self._temperature: float | None = module.model_config.get(TEMPERATURE)
         vf = module.vf if module.uses_dueling else None
         plain = is_plain(module.encoder, module.af, *([] if vf is None else [vf]))
-        self._q = WrittenQ(module.encoder, module.af, vf) if plain else None
+        self._q = FusedQ(module.encoder, module.af, vf) if plain else None
         atoms = module.num_atoms
         self._atoms, self._bounds = atoms, (module.v_min, module.v_max) if atoms > 1 else (0.0, 0.0)
 
@@ -51,9 +52,11 @@ class DQNActor:
         if self._q is None:
             batch = {Columns.OBS: obs}
             module = self._module
-            said = module.forward_exploration(batch, t=t) if self.explore else module.forward_inference(batch)
-            return Decision(said[Columns.ACTIONS])
-        advantages, values = self._q(self._q.see(obs))
+            output = (
+                module.forward_exploration(batch, t=t) if self.explore else module.forward_inference(batch)
+            )
+            return Decision(output[Columns.ACTIONS])
+        advantages, values = self._q(self._q.inputs(obs))
         q, _, _ = q_values(advantages, values, self._atoms, self._bounds)
         mask = obs[MASK_KEY] if self._module.masked else None
         if mask is not None:
@@ -89,9 +92,9 @@ class SACActor:
         self._module = module
         self._discrete = isinstance(module.action_space, gym.spaces.Discrete)
         self._head = module.pi if isinstance(module.pi, GaussianHead) else None
-        self._tower: Tower | None = None
+        self._chain: Chain | None = None
         if is_plain(module.pi_encoder, module.pi) and not (self._head is not None and self._head.free):
-            self._tower = Tower([*module.pi_encoder.mlp, *_layers(module.pi)])  # type: ignore[misc]
+            self._chain = Chain([*module.pi_encoder.mlp, *layers_of(module.pi)])
 
     def initial_state(self) -> Tree | None:
         """It has no memory."""
@@ -100,12 +103,12 @@ class SACActor:
     @torch.no_grad()
     def act(self, obs: Tree, state: Tree | None, t: int = 0) -> Decision:
         """One action per row."""
-        numbers = self._numbers(obs)
+        dist_inputs = self._dist_inputs(obs)
         if self._discrete:
             if not self.explore:
-                return Decision(numbers.argmax(dim=-1))
-            return Decision(torch.multinomial(numbers.softmax(dim=-1), 1).squeeze(-1))
-        mean, log_std = numbers.chunk(2, dim=-1)
+                return Decision(dist_inputs.argmax(dim=-1))
+            return Decision(torch.multinomial(dist_inputs.softmax(dim=-1), 1).squeeze(-1))
+        mean, log_std = dist_inputs.chunk(2, dim=-1)
         if not self.explore:
             return Decision(mean.tanh())
         low, high = _LOG_STD_BOUNDS
@@ -113,13 +116,13 @@ class SACActor:
             low, high = max(low, -self._head.clip), min(high, self._head.clip)
         return Decision((mean + torch.randn_like(mean) * log_std.clamp(low, high).exp()).tanh())
 
-    def _numbers(self, obs: Tree) -> Tensor:
+    def _dist_inputs(self, obs: Tree) -> Tensor:
         """Logits with the forbidden actions out, or means and log deviations."""
-        if self._tower is None:
+        if self._chain is None:
             # Exploring and not are the same pass; what differs is what is made of it.
             return self._module.forward_inference({Columns.OBS: obs})[Columns.ACTION_DIST_INPUTS]
-        numbers = self._tower.forward(self._module.pi_encoder.features(obs))
-        return mask_logits(numbers, obs[MASK_KEY]) if self._module.masked else numbers
+        dist_inputs = self._chain.forward(self._module.pi_encoder.features(obs))
+        return mask_logits(dist_inputs, obs[MASK_KEY]) if self._module.masked else dist_inputs
 
 
 def off_policy_actor(module: Any, action_space: gym.Space, *, explore: bool = True) -> DQNActor | SACActor:

@@ -1,6 +1,7 @@
 """DQN's update with double Q, dueling, atoms and importance weights (https://arxiv.org/abs/1710.02298).
 
-The loss is written as its gradient at the network's outputs; `towers` takes it from there.
+`dqn_loss` is the loss, `dqn_loss_gradient` its gradient at the Q values (or logits of atoms) of the chosen
+actions in closed form; `off_policy_networks` takes the gradient from there to the parameters.
 """
 
 from __future__ import annotations
@@ -12,8 +13,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from rayfish.algorithm.batched.off_policy_networks import huber, q_function, update_target, weights_of
+from rayfish.algorithm.batched.optimise import DenormalFreeOptimiser
 from rayfish.algorithm.batched.replay.buffer import Batch
-from rayfish.algorithm.batched.towers import TidyOptimiser, blend, huber, limit, q_function, weights_of
 from rayfish.models.masking import MASKED, mask_values
 from rayfish.models.networks import q_values
 from rayfish.models.spaces import MASK_KEY
@@ -38,8 +40,8 @@ class DQNSettings:
 
 
 @dataclass(frozen=True)
-class QParts:
-    """A Q network by its parts.
+class QNetwork:
+    """A Q network: encoder, advantage stream and value stream.
 
     :param vf: the value stream of a dueling network; None without
     """
@@ -50,7 +52,39 @@ class QParts:
 
     def modules(self) -> list[nn.Module]:
         """All of them."""
-        return [part for part in (self.encoder, self.af, self.vf) if part is not None]
+        return [module for module in (self.encoder, self.af, self.vf) if module is not None]
+
+
+def dqn_loss(chosen: Tensor, target: Tensor, weights: Tensor, settings: DQNSettings) -> Tensor:
+    """Mean of the importance-weighted TD losses: Huber or squared; with atoms the cross entropy.
+
+    :param chosen: [B] Q values of the actions taken; with atoms [B, atoms] their logits
+    :param target: [B] TD targets; with atoms [B, atoms] the projected distribution of the next state
+    :param weights: [B] importance weights
+    """
+    if settings.num_atoms > 1:
+        losses = -(target * chosen.log_softmax(dim=-1)).sum(dim=-1)
+    elif settings.td_error_loss_fn == "huber":
+        losses = huber(chosen - target)
+    else:
+        losses = (chosen - target).square()
+    return (weights * losses).mean()
+
+
+def dqn_loss_gradient(
+    chosen: Tensor, target: Tensor, weights: Tensor, settings: DQNSettings
+) -> tuple[Tensor, Tensor]:
+    """([B] absolute TD errors, the gradient of `dqn_loss` at `chosen`: [B, 1], or [B, atoms])."""
+    if settings.num_atoms > 1:
+        log_p = chosen.log_softmax(dim=-1)
+        td_errors = -(target * log_p).sum(dim=-1)
+        gradient = log_p.exp() * target.sum(dim=-1, keepdim=True) - target
+    else:
+        error = chosen - target
+        td_errors = error.abs()
+        squared = settings.td_error_loss_fn != "huber"
+        gradient = (2.0 * error if squared else error.clamp(-1.0, 1.0)).unsqueeze(-1)
+    return td_errors, gradient * (weights / weights.shape[0]).unsqueeze(-1)
 
 
 class DQN:
@@ -63,41 +97,43 @@ class DQN:
 
     def __init__(
         self,
-        online: QParts,
-        target: QParts,
+        online: QNetwork,
+        target: QNetwork,
         optimizer: torch.optim.Optimizer,
         *,
         masked: bool = False,
         average: Callable[[Tensor], None] | None = None,
     ) -> None:
-        self.optimiser = TidyOptimiser(optimizer, [p for part in online.modules() for p in part.parameters()])
+        self.optimiser = DenormalFreeOptimiser(
+            optimizer, [p for module in online.modules() for p in module.parameters()]
+        )
         self._online = q_function(online.encoder, online.af, online.vf)
         self._target = q_function(target.encoder, target.af, target.vf)
         self._mains, self._targets = weights_of(online.modules()), weights_of(target.modules())
         self._masked = masked
         self._average = average
-        self.parts: Callable[[], dict[str, Tensor]] | None = None
-        """The last batch's loss and its parts; to be called before the next update."""
+        self.metrics: Callable[[], dict[str, Tensor]] | None = None
+        """The last batch's loss and figures about it; to be called before the next update."""
 
     def attach(self) -> None:
         """Before a series of updates: take over what was loaded into the optimizer since."""
         self.optimiser.attach()
 
-    def follow(self, tau: float) -> None:
+    def update_target(self, tau: float) -> None:
         """Moves the target network towards the current one."""
-        blend(self._mains, self._targets, tau)
+        update_target(self._mains, self._targets, tau)
 
     @torch.no_grad()
     def update(self, batch: Batch, settings: DQNSettings) -> Tensor:
-        """One step of the optimizer; gives the absolute errors, as new priorities of the batch."""
+        """One step of the optimizer; gives the absolute TD errors, as new priorities of the batch."""
         size = batch["rewards"].shape[0]
-        seen = self._online.see(batch["both"])
-        then = map_nested(lambda leaf: leaf[size:], seen)
-        now = seen if settings.double_q else map_nested(lambda leaf: leaf[:size], seen)
+        inputs = self._online.inputs(batch["both"])
+        next_inputs = map_nested(lambda leaf: leaf[size:], inputs)
+        inputs = inputs if settings.double_q else map_nested(lambda leaf: leaf[:size], inputs)
         atoms, bounds = settings.num_atoms, (settings.v_min, settings.v_max)
         # The best of several actions is that with the highest advantage: values are the same for all.
-        advantages, values = self._online.pair(now, size, size if atoms == 1 else 2 * size)
-        a_next, v_next = self._target(then)
+        advantages, values = self._online.forward(inputs, size, size if atoms == 1 else 2 * size)
+        a_next, v_next = self._target(next_inputs)
         q_next, _, p_next = q_values(a_next, v_next, atoms, bounds)
         q_next = self._allowed(q_next, batch["both"], size)
         if atoms == 1:
@@ -112,34 +148,33 @@ class DQN:
         selected = q.gather(-1, actions).squeeze(-1)
         best = (rank if settings.double_q else q_next).argmax(dim=-1, keepdim=True)
         discount = torch.pow(settings.gamma, batch["n_step"]) * ~batch["terminateds"]
-        if settings.num_atoms > 1:
+        if atoms > 1:
             assert logits is not None and p_next is not None
             chosen = _of_action(logits[:size], actions)
             target = _project(_of_action(p_next, best), batch["rewards"], discount, settings)
-            errors, d_chosen = _cross_entropy(chosen, target)
-            losses = errors
         else:
+            chosen = selected
             target = batch["rewards"] + discount * q_next.gather(-1, best).squeeze(-1)
-            delta = selected - target
-            errors = delta.abs()
-            squared = settings.td_error_loss_fn != "huber"
-            d_chosen = (2.0 * delta if squared else delta.clamp(-1.0, 1.0)).unsqueeze(-1)
-            losses = delta
-        d_chosen *= (batch["weights"] / size).unsqueeze(-1)
-        if self._masked and settings.num_atoms == 1:
+        td_errors, d_chosen = dqn_loss_gradient(chosen, target, batch["weights"], settings)
+        if self._masked and atoms == 1:
             d_chosen = torch.where(selected.unsqueeze(-1) <= MASKED, 0.0, d_chosen)
         d_advantages = _spread(d_chosen, actions, advantages.shape[-1])
         if values is not None:  # the mean over the actions was taken off
             d_advantages -= d_advantages.mean(dim=1, keepdim=True)
-        self._online.learn(d_advantages.flatten(1), None if values is None else d_chosen, self.optimiser)
+        self._online.backward(d_advantages.flatten(1), None if values is None else d_chosen, self.optimiser)
         if self._average is not None:
             self._average(self.optimiser.gradient)
-        norm = limit(self.optimiser, settings.grad_clip, settings.grad_clip_by)
+        norm = self.optimiser.clip(settings.grad_clip or None, settings.grad_clip_by)
         self.optimiser.step()
-        self.parts = lambda: _parts(
-            losses, errors, selected, batch["weights"], norm, settings=settings, probabilities=probabilities
-        )
-        return errors
+
+        @torch.no_grad()
+        def metrics() -> dict[str, Tensor]:
+            loss = dqn_loss(chosen, target, batch["weights"], settings)
+            found = _metrics(loss, td_errors, selected, probabilities, settings)
+            return found if norm is None else {**found, "gradients_default_optimizer_global_norm": norm}
+
+        self.metrics = metrics
+        return td_errors
 
     def _allowed(self, q: Tensor, both: Any, start: int) -> Tensor:
         if not self._masked:
@@ -154,11 +189,11 @@ def _of_action(table: Tensor, actions: Tensor) -> Tensor:
 
 
 def _spread(d_chosen: Tensor, actions: Tensor, outputs: int) -> Tensor:
-    """[B, actions, atoms] the slope at all Q values or logits, from that at the chosen actions'."""
+    """[B, actions, atoms] the gradient at all Q values or logits, from that at the chosen actions'."""
     rows, atoms = d_chosen.shape
-    slope = d_chosen.new_zeros(rows, outputs // atoms, atoms)
+    gradient = d_chosen.new_zeros(rows, outputs // atoms, atoms)
     index = actions.unsqueeze(-1).expand(-1, 1, atoms)
-    return slope.scatter_(1, index, d_chosen.unsqueeze(1))
+    return gradient.scatter_(1, index, d_chosen.unsqueeze(1))
 
 
 def _project(p_next: Tensor, rewards: Tensor, discount: Tensor, settings: DQNSettings) -> Tensor:
@@ -176,46 +211,31 @@ def _project(p_next: Tensor, rewards: Tensor, discount: Tensor, settings: DQNSet
     return target
 
 
-def _cross_entropy(logits: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
-    """(cross entropy, its slope at the logits)."""
-    log_p = logits.log_softmax(dim=-1)
-    return -(target * log_p).sum(dim=-1), log_p.exp() * target.sum(dim=-1, keepdim=True) - target
-
-
-@torch.no_grad()
-def _parts(
-    losses: Tensor,
-    errors: Tensor,
+def _metrics(
+    loss: Tensor,
+    td_errors: Tensor,
     selected: Tensor,
-    weights: Tensor,
-    norm: Tensor | None,
-    *,
-    settings: DQNSettings,
     probabilities: Tensor | None,
+    settings: DQNSettings,
 ) -> dict[str, Tensor]:
-    """The loss and what it is made of, under RLlib's names."""
-    if settings.num_atoms == 1:
-        losses = huber(losses) if settings.td_error_loss_fn == "huber" else losses * losses
-    loss = (weights * losses).mean()
-    parts = {
+    """The loss and figures about it, under RLlib's names."""
+    metrics = {
         "qf_loss": loss,
         "total_loss": loss,
         "qf_mean": selected.mean(),
         "qf_max": selected.max(),
         "qf_min": selected.min(),
-        "td_error_mean": errors.mean(),
+        "td_error_mean": td_errors.mean(),
     }
-    if norm is not None:
-        parts["gradients_default_optimizer_global_norm"] = norm
     if probabilities is not None:
         mean = probabilities.mean(dim=0)
         support = torch.linspace(settings.v_min, settings.v_max, settings.num_atoms, device=mean.device)
         apart = mean.diff(dim=0).abs()
-        parts |= {
+        metrics |= {
             "atoms": support.mean(),
             "expectations_abs_diff": (mean * support).sum(dim=1).diff().mean(dim=0).abs().mean(),
             "dist_total_variation_dist": 0.5 * apart.sum(),
             "dist_max_abs_distance": apart.max(),
             "action_dist_mean_entropy": (mean * mean.log()).sum(dim=1).mean(),
         }
-    return parts
+    return metrics

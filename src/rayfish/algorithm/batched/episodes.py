@@ -7,15 +7,11 @@ from typing import Any
 
 import gymnasium as gym
 import numpy as np
-from ray.rllib.core.columns import Columns
 from ray.rllib.env.single_agent_episode import SingleAgentEpisode
 
-from rayfish.algorithm.batched.ppo import LOGP, NUMBERS
 from rayfish.algorithm.batched.replay.transitions import indexed
 from rayfish.algorithm.batched.rollout import Rollout
 from rayfish.nested import map_nested
-
-_COLUMNS = {LOGP: Columns.ACTION_LOGP, NUMBERS: Columns.ACTION_DIST_INPUTS}
 
 
 def as_episodes(
@@ -31,7 +27,7 @@ def as_episodes(
     done, terminated = host.done.numpy(), host.terminated.numpy()
     valid = None if host.valid is None else host.valid.numpy()
     obs = map_nested(lambda leaf: leaf.numpy(), host.obs)
-    extras = {_COLUMNS[name]: value.numpy() for name, value in host.extras.items()}
+    extras = {name: value.numpy() for name, value in host.extras.items()}
     assert host.final_index is not None
     final = {int(at): place for place, at in enumerate(host.final_index.tolist())}
     found = []

@@ -12,8 +12,14 @@ import torch
 import torch.distributed as dist
 from ray.rllib.algorithms.ppo.torch.ppo_torch_learner import PPOTorchLearner
 from ray.rllib.core.learner.training_data import TrainingData
+from ray.rllib.utils.metrics import (
+    ALL_MODULES,
+    NUM_ENV_STEPS_TRAINED,
+    NUM_ENV_STEPS_TRAINED_LIFETIME,
+    NUM_MODULE_STEPS_TRAINED,
+    NUM_MODULE_STEPS_TRAINED_LIFETIME,
+)
 
-from rayfish.algorithm.batched.figures import count_trained
 from rayfish.algorithm.batched.ppo import PPO, PPOSettings
 from rayfish.algorithm.batched.rollout import Rollout
 from rayfish.supervise import pulse
@@ -59,9 +65,9 @@ class BatchedPPOLearner(PPOTorchLearner):
         with warnings.catch_warnings():
             # cuDNN would rather have an LSTM's weights in a piece of their own than in the optimizer's.
             warnings.filterwarnings("ignore", message="RNN module weights are not part")
-            parts = self._loop(policy).update(rollouts, settings, tick=pulse.alive)
-        values = torch.stack(list(parts.values())).tolist()
-        self.metrics.log_dict(dict(zip(parts, values, strict=True)), key=policy, window=1)
+            losses = self._loop(policy).update(rollouts, settings, on_step=pulse.alive)
+        values = torch.stack(list(losses.values())).tolist()
+        self.metrics.log_dict(dict(zip(losses, values, strict=True)), key=policy, window=1)
         steps = sum(len(rollout) for rollout in rollouts)
         count_trained(self.metrics, policy, steps * num_epochs, steps)
         self.after_gradient_based_update(timesteps=timesteps or {})
@@ -107,3 +113,14 @@ def _average(gradient: torch.Tensor) -> None:
     """Over all learners."""
     dist.all_reduce(gradient)
     gradient.div_(dist.get_world_size())
+
+
+def count_trained(metrics: Any, policy: str, rows: int, env_steps: int) -> None:
+    """Log how much a policy was trained on: rows over all epochs, and the environment steps behind them."""
+    for where, now, ever, value in (
+        (policy, NUM_MODULE_STEPS_TRAINED, NUM_MODULE_STEPS_TRAINED_LIFETIME, rows),
+        (ALL_MODULES, NUM_MODULE_STEPS_TRAINED, NUM_MODULE_STEPS_TRAINED_LIFETIME, rows),
+        (ALL_MODULES, NUM_ENV_STEPS_TRAINED, NUM_ENV_STEPS_TRAINED_LIFETIME, env_steps),
+    ):
+        metrics.log_value((where, now), value, reduce="sum")
+        metrics.log_value((where, ever), value, reduce="lifetime_sum")

@@ -43,6 +43,7 @@ from ray.rllib.utils.metrics.metrics_logger import MetricsLogger
 from rayfish.algorithm.batched.eligibility import stored_bytes
 from rayfish.algorithm.batched.replay.buffer import PrioritizedReplayBuffer, ReplayBuffer
 from rayfish.algorithm.batched.rollout import Rollout
+from rayfish.compat import torch_internals
 
 _STEPS_AHEAD = 16  # environment steps, at least, that remote runners collect with the same weights
 _INLINE_BYTES = 50_000  # of weights sent within a call; larger ones go through the object store once
@@ -169,7 +170,7 @@ class _Rounds:
             if group.num_remote_env_runners():
                 group.sync_weights(from_worker_or_learner_group=self.learner_group, inference_only=True)
                 return
-            torch._foreach_copy_(*self._weights())
+            torch_internals.copy_all(*self._weights())
             group.local_env_runner._weights_seq_no = learner._weights_seq_no
 
     def _weights(self: Any) -> tuple[list[torch.Tensor], list[torch.Tensor]]:

@@ -22,10 +22,10 @@ from ray.rllib.utils.metrics import (
 )
 from torch import Tensor
 
-from rayfish.algorithm.batched.dqn import DQN, DQNSettings, QParts
-from rayfish.algorithm.batched.figures import count_trained
+from rayfish.algorithm.batched.dqn import DQN, DQNSettings, QNetwork
+from rayfish.algorithm.batched.learner import count_trained
 from rayfish.algorithm.batched.replay.buffer import Batch
-from rayfish.algorithm.batched.sac import SAC, Pair, SACSettings
+from rayfish.algorithm.batched.sac import SAC, Network, SACSettings
 from rayfish.nested import map_nested
 from rayfish.supervise import pulse
 
@@ -70,7 +70,7 @@ class _Series:
         for optimizer, schedule in self._moving:
             self._set_optimizer_lr(optimizer, lr=schedule.update(timestep=timestep))
         if timestep - self.last_update_ts_by_mid[self._policy] >= self._target_every:
-            self._loop.follow(self._tau)
+            self._loop.update_target(self._tau)
             self._target_updates += 1
             self.last_update_ts_by_mid[self._policy] = timestep
         pulse.alive()
@@ -79,9 +79,9 @@ class _Series:
     def finish(self: Any, timestep: int) -> Any:
         """After a series of updates: its figures, those of the losses from its last batch."""
         policy, metrics = self._policy, self.metrics
-        parts = self._loop.parts()
-        values = torch.stack([value.detach().float().reshape(()) for value in parts.values()]).tolist()
-        metrics.log_dict(dict(zip(parts, values, strict=True)), key=policy, window=1)
+        losses = self._loop.metrics()
+        values = torch.stack([value.detach().float().reshape(()) for value in losses.values()]).tolist()
+        metrics.log_dict(dict(zip(losses, values, strict=True)), key=policy, window=1)
         metrics.log_value((policy, WEIGHTS_SEQ_NO), self._weights_seq_no, window=1)
         metrics.log_value((policy, MODULE_TRAIN_BATCH_SIZE_MEAN), self._rows / self._updates, reduce="mean")
         count_trained(metrics, policy, self._rows, self._rows)
@@ -106,8 +106,8 @@ class BatchedDQNLearner(_Series, DQNTorchLearner):
         dueling = module.uses_dueling
         [optimizer] = self._optimizers(policy).values()
         return DQN(
-            QParts(module.encoder, module.af, module.vf if dueling else None),
-            QParts(module._target_encoder, module._target_af, module._target_vf if dueling else None),
+            QNetwork(module.encoder, module.af, module.vf if dueling else None),
+            QNetwork(module._target_encoder, module._target_af, module._target_vf if dueling else None),
             optimizer,
             masked=module.masked,
         )
@@ -130,12 +130,14 @@ class BatchedSACLearner(_Series, SACTorchLearner):
 
     def _new_loop(self, policy: str) -> SAC:
         module = self.module[policy].unwrapped()
-        critics = [(Pair(module.qf_encoder, module.qf), Pair(module.target_qf_encoder, module.target_qf))]
+        critics = [
+            (Network(module.qf_encoder, module.qf), Network(module.target_qf_encoder, module.target_qf))
+        ]
         if module.twin_q:
-            twin = Pair(module.target_qf_twin_encoder, module.target_qf_twin)
-            critics.append((Pair(module.qf_twin_encoder, module.qf_twin), twin))
+            twin = Network(module.target_qf_twin_encoder, module.target_qf_twin)
+            critics.append((Network(module.qf_twin_encoder, module.qf_twin), twin))
         return SAC(
-            Pair(module.pi_encoder, module.pi),
+            Network(module.pi_encoder, module.pi),
             critics,
             log_alpha=self.curr_log_alpha[policy],
             target_entropy=self.target_entropy[policy],

@@ -1,7 +1,7 @@
 """PPO's update (https://arxiv.org/abs/1707.06347) over rollouts: advantages, loss, minibatches.
 
-The loss is written once, as its gradient at the network's outputs in closed form (`slopes`). Below
-that point the gradient goes through `fused.FusedActorCritic` where the network allows it, and through
+`ppo_loss` is the loss of the paper, `ppo_loss_gradients` its gradient at the network's outputs in closed
+form. From there the gradient goes through `fused.FusedActorCritic` where the network allows it, and through
 autograd otherwise.
 """
 
@@ -18,16 +18,16 @@ import torch
 from torch import Tensor, nn
 
 from rayfish.algorithm.batched import gae
-from rayfish.algorithm.batched.distributions import Distribution, Terms, distribution
-from rayfish.algorithm.batched.fused import FusedActorCritic, fused, mask_of
+from rayfish.algorithm.batched.distributions import Distribution, distribution
+from rayfish.algorithm.batched.fused import fused, mask_of
 from rayfish.algorithm.batched.graphs import Replayed
 from rayfish.algorithm.batched.optimise import FlatOptimiser
 from rayfish.algorithm.batched.rollout import Rollout, Tree
 from rayfish.algorithm.batched.sequences import Sequences, split
 from rayfish.nested import first_leaf, map_nested
 
-LOGP, NUMBERS = "logp", "numbers"
-"""Names of a rollout's extras: log probability of the action, and the numbers of its distribution."""
+LOGP, DIST_INPUTS = "action_logp", "action_dist_inputs"
+"""A rollout's extras, under RLlib's names: log probability of the action, and inputs of its distribution."""
 
 _AT_ONCE = 16384  # rows of images or sequences that go through a network together, for memory's sake
 
@@ -73,9 +73,9 @@ class Batch:
     mask: Tensor | None
     actions: Tensor
     logp: Tensor
-    numbers: Tensor
+    dist_inputs: Tensor
     advantages: Tensor
-    targets: Tensor
+    value_targets: Tensor
     weight: Tensor | None = None
     state: Tree | None = None
 
@@ -87,8 +87,8 @@ class Batch:
         columns = {name: value for name, value in vars(self).items() if value is not None}
         if all(isinstance(value, Tensor) for value in columns.values()):
             nothing = dict.fromkeys(vars(self).keys() - columns.keys())
-            for parts in zip(*(value.split(size) for value in columns.values()), strict=True):
-                yield Batch(**dict(zip(columns, parts, strict=True)), **nothing)
+            for pieces in zip(*(value.split(size) for value in columns.values()), strict=True):
+                yield Batch(**dict(zip(columns, pieces, strict=True)), **nothing)
             return
         for start in range(0, len(self), size):
             yield self.rows(slice(start, start + size))
@@ -103,105 +103,75 @@ class Batch:
         )
 
 
-def slopes(
-    dist: Distribution, numbers: Tensor, values: Tensor, batch: Batch, settings: PPOSettings
-) -> tuple[Tensor, Tensor, Callable[[], dict[str, Tensor]]]:
-    """The gradients of PPO's loss at a network's outputs, and a function for the loss and its parts."""
-    terms = dist.terms(numbers, batch.actions, batch.numbers if settings.kl_coeff is not None else None)
-    weight: Tensor | float = 1.0 / batch.advantages.numel()
-    if batch.weight is not None:
-        weight = batch.weight / batch.weight.sum()
-    ratio = (terms.logp - batch.logp).exp()
-    gain = batch.advantages * ratio
-    bounded = batch.advantages * ratio.clamp(1.0 - settings.clip_param, 1.0 + settings.clip_param)
-    # Beyond the clip the smaller of the two is constant, and passes no gradient.
-    d_logp = torch.where(gain <= bounded, gain, 0.0).mul_(-weight)
-    has_entropy = isinstance(settings.entropy_coeff, Tensor) or settings.entropy_coeff != 0
-    d_entropy = -settings.entropy_coeff * weight if has_entropy else 0.0
-    d_kl = settings.kl_coeff * weight if settings.kl_coeff is not None else 0.0
-    off = values - batch.targets
-    square = off * off
-    scale = weight * (2.0 * settings.vf_loss_coeff)
-    d_values = torch.where(square <= settings.vf_clip_param, off, 0.0).mul_(scale)
+def ppo_loss(
+    dist: Distribution, dist_inputs: Tensor, values: Tensor, batch: Batch, settings: PPOSettings
+) -> tuple[Tensor, dict[str, Tensor]]:
+    """Clipped surrogate, clipped value error, entropy bonus (arXiv:1707.06347, eq. 9) and KL penalty (eq. 8).
 
-    def parts() -> dict[str, Tensor]:
-        return _parts(torch.minimum(gain, bounded), square, terms, values, batch, settings=settings)
-
-    return terms.pull(d_logp, d_entropy, d_kl), d_values, parts
-
-
-def _parts(
-    surrogate: Tensor, square: Tensor, terms: Terms, values: Tensor, batch: Batch, *, settings: PPOSettings
-) -> dict[str, Tensor]:
-    """The loss and what it is made of, under RLlib's names."""
+    Gives the loss, and it with its terms as metrics under RLlib's names.
+    """
     weight = batch.weight
 
     def mean(rows: Tensor) -> Tensor:
         return rows.mean() if weight is None else (rows * weight).sum() / weight.sum()
 
-    clipped = square.clamp(0, settings.vf_clip_param)
-    total = mean(-surrogate + settings.vf_loss_coeff * clipped - settings.entropy_coeff * terms.entropy)
-    divergence = mean(terms.kl) if terms.kl is not None else torch.zeros_like(total)
-    if settings.kl_coeff is not None:
-        total = total + settings.kl_coeff * divergence
-    targets = batch.targets if weight is None else batch.targets[weight > 0]
-    left = targets - (values if weight is None else values[weight > 0])
-    explained = 1.0 - left.var() / targets.var()
-    return {
-        "total_loss": total,
+    old = batch.dist_inputs if settings.kl_coeff is not None else None
+    evaluation = dist.evaluate(dist_inputs, batch.actions, old)
+    ratio = (evaluation.logp - batch.logp).exp()
+    clipped_ratio = ratio.clamp(1.0 - settings.clip_param, 1.0 + settings.clip_param)
+    surrogate = torch.minimum(batch.advantages * ratio, batch.advantages * clipped_ratio)
+    squared_error = (values - batch.value_targets).square()
+    value_error = squared_error.clamp(0, settings.vf_clip_param)
+    entropy = evaluation.entropy()
+    loss = mean(-surrogate + settings.vf_loss_coeff * value_error - settings.entropy_coeff * entropy)
+    kl = torch.zeros_like(loss)
+    if settings.kl_coeff is not None and evaluation.kl is not None:
+        kl = mean(evaluation.kl)
+        loss = loss + settings.kl_coeff * kl
+    return loss, {
+        "total_loss": loss,
         "policy_loss": -mean(surrogate),
-        "vf_loss": mean(clipped),
-        "vf_loss_unclipped": mean(square),
-        "vf_explained_var": explained.clamp(min=-1.0),
-        "entropy": mean(terms.entropy),
-        "mean_kl_loss": divergence,
+        "vf_loss": mean(value_error),
+        "vf_loss_unclipped": mean(squared_error),
+        "vf_explained_var": _explained_variance(values, batch),
+        "entropy": mean(entropy),
+        "mean_kl_loss": kl,
     }
 
 
-class Differentiated:
-    """The passes of a network that autograd differentiates, under the interface of the fused one."""
+def ppo_loss_gradients(
+    dist: Distribution, dist_inputs: Tensor, values: Tensor, batch: Batch, settings: PPOSettings
+) -> tuple[Tensor, Tensor]:
+    """The gradients of `ppo_loss` at `dist_inputs` and `values` in closed form, faster than by autograd.
 
-    by_autograd = True
-
-    def __init__(self, net: Any, compiler: Callable[[Any], Any] | None = None) -> None:
-        self.net = net
-        self._pass = self._outputs if compiler is None else compiler(self._outputs)
-
-    def forward(self, batch: Batch) -> tuple[Tensor, Tensor]:
-        """(numbers, values)."""
-        self._out = numbers, values = self._pass(batch.inputs, batch.state)
-        return numbers.detach(), values.detach()
-
-    def _outputs(self, inputs: Tree, state: Tree | None) -> tuple[Tensor, Tensor]:
-        numbers, _, reuse = self.net.policy(inputs, state)
-        return numbers, self.net.value(inputs, state, reuse)
-
-    def backward(self, d_numbers: Tensor, d_values: Tensor, optimiser: FlatOptimiser) -> None:
-        """Adds up the gradients of all parameters."""
-        optimiser.gradient.zero_()
-        pairs = [
-            (out, slope)
-            for out, slope in zip(self._out, (d_numbers, d_values), strict=True)
-            if out.requires_grad
-        ]
-        torch.autograd.backward([out for out, _ in pairs], [slope for _, slope in pairs])
+    `benchmarks/gradients.py` measures by how much.
+    """
+    old = batch.dist_inputs if settings.kl_coeff is not None else None
+    evaluation = dist.evaluate(dist_inputs, batch.actions, old)
+    weight: Tensor | float = 1.0 / batch.advantages.numel()
+    if batch.weight is not None:
+        weight = batch.weight / batch.weight.sum()
+    ratio = (evaluation.logp - batch.logp).exp()
+    unclipped = batch.advantages * ratio
+    clipped = batch.advantages * ratio.clamp(1.0 - settings.clip_param, 1.0 + settings.clip_param)
+    # Beyond the clip the smaller of the two is constant, and passes no gradient.
+    d_logp = torch.where(unclipped <= clipped, unclipped, 0.0).mul_(-weight)
+    has_entropy = isinstance(settings.entropy_coeff, Tensor) or settings.entropy_coeff != 0
+    d_entropy = -settings.entropy_coeff * weight if has_entropy else 0.0
+    d_kl = settings.kl_coeff * weight if settings.kl_coeff is not None else 0.0
+    error = values - batch.value_targets
+    scale = weight * (2.0 * settings.vf_loss_coeff)
+    d_values = torch.where(error * error <= settings.vf_clip_param, error, 0.0).mul_(scale)
+    return evaluation.backward(d_logp, d_entropy, d_kl), d_values
 
 
-class WrittenOut:
-    """The passes of a fused network."""
-
-    by_autograd = False
-
-    def __init__(self, plain: FusedActorCritic) -> None:
-        self.plain = plain
-
-    def forward(self, batch: Batch) -> tuple[Tensor, Tensor]:
-        """(numbers, values)."""
-        return self.plain.forward(batch.inputs, batch.mask)
-
-    def backward(self, d_numbers: Tensor, d_values: Tensor, optimiser: FlatOptimiser) -> None:
-        """Writes the gradients of all parameters."""
-        self.plain.backward(d_numbers, d_values, optimiser.gradients)
+def _explained_variance(values: Tensor, batch: Batch) -> Tensor:
+    """The share of the value targets' variance that the values explain; at least -1."""
+    targets = batch.value_targets
+    if batch.weight is not None:
+        real = batch.weight > 0
+        values, targets = values[real], targets[real]
+    return (1.0 - (targets - values).var() / targets.var()).clamp(min=-1.0)
 
 
 class PPO:
@@ -224,31 +194,30 @@ class PPO:
     ) -> None:
         self.net: Any = net
         self.dist = distribution(action_space)
-        self.plain = fused(net)
-        self.passes: Differentiated | WrittenOut = (
-            WrittenOut(self.plain) if self.plain is not None else Differentiated(net, compiler)
-        )
+        self.fused = fused(net)
+        """The network's hand-written passes; None where autograd differentiates it."""
+        self._outputs = self._policy_and_values if compiler is None else compiler(self._policy_and_values)
         self.optimiser = FlatOptimiser(optimizer, list(net.parameters()))
         self._average = average
         self._epoch: Epoch | None = None
 
     def update(
-        self, rollouts: Sequence[Rollout], settings: PPOSettings, tick: Callable[[], None] = lambda: None
+        self, rollouts: Sequence[Rollout], settings: PPOSettings, on_step: Callable[[], None] = lambda: None
     ) -> dict[str, Tensor]:
-        """All epochs over the rollouts; gives the last minibatch's loss and its parts.
+        """All epochs over the rollouts; gives the last minibatch's loss and its terms.
 
-        :param tick: called after each step
+        :param on_step: called after each step
         """
         batch = self.batch(rollouts, settings)
         self.optimiser.attach()
         if batch.advantages.is_cuda and self.records(rollouts):
             return self._recorded(batch, settings)
-        parts: Callable[[], dict[str, Tensor]] | None = None
+        metrics: Callable[[], dict[str, Tensor]] | None = None
         for minibatch in minibatches(batch, settings):
-            parts = self.step(minibatch, settings)
-            tick()
-        assert parts is not None
-        return parts()
+            metrics = self.step(minibatch, settings)
+            on_step()
+        assert metrics is not None
+        return metrics()
 
     def records(self, rollouts: Sequence[Rollout]) -> bool:
         """Whether the epochs over rollouts may be recorded as a CUDA graph.
@@ -258,50 +227,67 @@ class PPO:
         a plain number, which a graph would keep for ever.
         """
         constant = all(rollout.valid is None for rollout in rollouts)
-        return constant and self.plain is not None and self._average is None and self.optimiser.is_adam
+        return constant and self.fused is not None and self._average is None and self.optimiser.is_adam
 
     def _recorded(self, batch: Batch, settings: PPOSettings) -> dict[str, Tensor]:
         """The epochs on a GPU, each one recorded graph over the same memory.
 
-        Numbers that change from update to update (coefficients, learning rate) are tensors in it.
+        What changes from update to update (coefficients, learning rate) is a tensor in it.
         """
         count, size = epoch_shape(batch, settings)
         key = (len(batch), size, replace(settings, entropy_coeff=0.0, kl_coeff=None))
         moments = self.optimiser.moments
         if self._epoch is None or self._epoch.key != key or self._epoch.moments is not moments:
             self._epoch = Epoch(self, key, batch, settings, (count, size))
-        parts: dict[str, Tensor] = {}
+        metrics: dict[str, Tensor] = {}
         self._epoch.set(settings, self.optimiser.rate)
         for _ in range(settings.num_epochs):
             shuffled = settings if count > 1 else replace(settings, shuffle=False)  # as `minibatches` does
             self._epoch.fill(batch, _order(len(batch), count * size, shuffled, batch.advantages.device))
-            parts = self._epoch.run()
-        return parts
+            metrics = self._epoch.run()
+        return metrics
 
     def step(
         self, minibatch: Batch, settings: PPOSettings, rate: Tensor | None = None
     ) -> Callable[[], dict[str, Tensor]]:
-        """One step of the optimizer; gives a function for the loss and its parts.
+        """One step of the optimizer; gives a function for the loss and its terms.
 
         :param rate: the learning rate as a tensor, while a graph is recorded; None for the optimizer's own
         """
-        with torch.set_grad_enabled(self.passes.by_autograd):
-            numbers, values = self.passes.forward(minibatch)
         with torch.no_grad():
-            d_numbers, d_values, parts = slopes(self.dist, numbers, values, minibatch, settings)
-            self.passes.backward(d_numbers, d_values, self.optimiser)
+            if self.fused is not None:
+                dist_inputs, values = self.fused.forward(minibatch.inputs, minibatch.mask)
+                gradients = ppo_loss_gradients(self.dist, dist_inputs, values, minibatch, settings)
+                self.fused.backward(*gradients, self.optimiser.gradients)
+            else:
+                with torch.enable_grad():
+                    outputs = self._outputs(minibatch.inputs, minibatch.state)
+                dist_inputs, values = (output.detach() for output in outputs)
+                gradients = ppo_loss_gradients(self.dist, dist_inputs, values, minibatch, settings)
+                self.optimiser.gradient.zero_()
+                learnt = [pair for pair in zip(outputs, gradients, strict=True) if pair[0].requires_grad]
+                torch.autograd.backward(*zip(*learnt, strict=True))
         if self._average is not None:
             self._average(self.optimiser.gradient)
         self.optimiser.clip(settings.grad_clip, settings.grad_clip_by)
         self.optimiser.step(rate)
-        return parts
+
+        @torch.no_grad()
+        def metrics() -> dict[str, Tensor]:
+            return ppo_loss(self.dist, dist_inputs, values, minibatch, settings)[1]
+
+        return metrics
+
+    def _policy_and_values(self, inputs: Tree, state: Tree | None) -> tuple[Tensor, Tensor]:
+        dist_inputs, _, reuse = self.net.policy(inputs, state)
+        return dist_inputs, self.net.value(inputs, state, reuse)
 
     @torch.no_grad()
     def batch(self, rollouts: Sequence[Rollout], settings: PPOSettings) -> Batch:
         """Rollouts with their advantages, as rows; advantages centred and scaled over all of them."""
         longest = min(settings.max_seq_len, max(rollout.shape[0] for rollout in rollouts))
-        parts = [self._rows(rollout, settings, longest) for rollout in rollouts]
-        whole = parts[0] if len(parts) == 1 else _joined(parts)
+        batches = [self._rows(rollout, settings, longest) for rollout in rollouts]
+        whole = batches[0] if len(batches) == 1 else _concatenated(batches)
         kept = whole.advantages if whole.weight is None else whole.advantages[whole.weight > 0]
         whole.advantages = (whole.advantages - kept.mean()) / kept.std(unbiased=False).clamp(min=1e-4)
         return whole
@@ -309,10 +295,10 @@ class PPO:
     def _rows(self, rollout: Rollout, settings: PPOSettings, longest: int) -> Batch:
         sequences = split(rollout, longest) if rollout.states is not None else None
         inputs, mask = rollout.obs, None
-        if self.plain is not None:
-            mask = mask_of(rollout.obs, self.plain.masked)
-            inputs = self.plain.features(_flat(rollout.obs))
-            values, last, final = self._plain_values(rollout, inputs)
+        if self.fused is not None:
+            mask = mask_of(rollout.obs, self.fused.masked)
+            inputs = self.fused.features(_flat(rollout.obs))
+            values, last, final = self._fused_values(rollout, inputs)
         else:
             values, last, final = self._values(rollout, sequences)
         next_values = gae.following(values, last, final, done=rollout.done, final_index=rollout.final_index)
@@ -326,31 +312,30 @@ class PPO:
             gamma=settings.gamma,
             lambda_=settings.lambda_,
         )
-        targets = advantages + values
         columns = {
             "actions": rollout.actions,
             "logp": rollout.extras[LOGP],
-            "numbers": rollout.extras[NUMBERS],
+            "dist_inputs": rollout.extras[DIST_INPUTS],
             "advantages": advantages,
-            "targets": targets,
+            "value_targets": advantages + values,
         }
         if sequences is not None:
             padded: dict[str, Any] = {name: sequences.gather(column) for name, column in columns.items()}
             first = sequences.first(rollout.states)
             return Batch(sequences.gather(inputs), None, **padded, weight=sequences.weight, state=first)
         flat: dict[str, Any] = {name: _flat(column) for name, column in columns.items()}
-        flat_inputs = inputs if self.plain is not None else _flat(inputs)
+        flat_inputs = inputs if self.fused is not None else _flat(inputs)
         rows = Batch(flat_inputs, None if mask is None else _flat(mask), **flat)
         if rollout.valid is None:
             return rows
         return rows.rows(rollout.valid.reshape(-1).nonzero().squeeze(-1))
 
-    def _plain_values(self, rollout: Rollout, features: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        assert self.plain is not None
+    def _fused_values(self, rollout: Rollout, features: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        assert self.fused is not None
         steps, slots = rollout.shape
         final_obs = rollout.final_obs if rollout.final_index is not None else _flat(rollout.final_obs)
-        more = [self.plain.features(rollout.last_obs), self.plain.features(final_obs)]
-        values = self.plain.value(torch.cat([features, *more]))
+        more = [self.fused.features(rollout.last_obs), self.fused.features(final_obs)]
+        values = self.fused.value(torch.cat([features, *more]))
         now, last, final = values.split([steps * slots, slots, len(more[1])])
         return (
             now.view(steps, slots),
@@ -422,13 +407,12 @@ class Epoch:
                 )
 
     def _run(self) -> dict[str, Tensor]:
-        parts = None
+        metrics = None
         for index in range(self._count):
             rows = slice(index * self._size, (index + 1) * self._size)
-            parts = self._loop.step(self._batch.rows(rows), self._settings, self._rate)
-        assert parts is not None
-        with torch.no_grad():
-            return parts()
+            metrics = self._loop.step(self._batch.rows(rows), self._settings, self._rate)
+        assert metrics is not None
+        return metrics()
 
 
 def epoch_shape(batch: Batch, settings: PPOSettings) -> tuple[int, int]:
@@ -484,11 +468,12 @@ def _order(rows: int, wanted: int, settings: PPOSettings, device: torch.device) 
     return order[:wanted]
 
 
-def _joined(parts: Sequence[Batch]) -> Batch:
-    def joined(*trees: Tree) -> Tree:
+def _concatenated(batches: Sequence[Batch]) -> Batch:
+    def concatenated(*trees: Tree) -> Tree:
         return None if trees[0] is None else map_nested(lambda *leaves: torch.cat(leaves), *trees)
 
-    return Batch(**{name: joined(*(getattr(part, name) for part in parts)) for name in vars(parts[0])})
+    columns = (vars(batch).values() for batch in batches)
+    return Batch(*(concatenated(*trees) for trees in zip(*columns, strict=True)))
 
 
 def _flat(tree: Tree) -> Tree:
