@@ -45,6 +45,7 @@ bench: $(VENV)/.ready-bench  ## the numbers the README claims
 	@$(BIN)/python benchmarks/overhead.py
 	@$(BIN)/python benchmarks/startup.py
 	@$(BIN)/python benchmarks/off_policy.py
+	@$(BIN)/python benchmarks/gradients.py
 	@$(BIN)/python benchmarks/speed.py --equal
 	@$(BIN)/python benchmarks/speed.py $(ARGS)
 
