@@ -1,4 +1,4 @@
-"""What every scheduler can do: judge a report, say who runs next, and stand again where it stood."""
+"""The interface of every scheduler: judge a report, choose which trial runs next, restore its state."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from rayfish.sweep.records import DONE, FAILED
+from rayfish.sweep.records import FAILED
 
 CONTINUE, STOP, PAUSE = "continue", "stop", "pause"
 
@@ -23,9 +23,9 @@ class Move:
 
 @dataclass
 class Orders:
-    """What a scheduler decided beside its answer.
+    """What a scheduler decided beside its answer to a report.
 
-    :param stop: trials that wait, or that were thought to have ended: they are to end
+    :param stop: other trials that have to end
     :param save: trials that must write a checkpoint now, at the report just given
     :param moves: trials that go on from another one's checkpoint
     """
@@ -49,7 +49,7 @@ class Scheduler:
     """The reason for the last STOP, or for the last trials in `Orders.stop`."""
 
     ran_out: bool = False
-    """Whether the last STOP was for a trial that came as far as any may (`max_t`)."""
+    """Whether the last STOP was for a trial that reached the end of its budget (`max_t`)."""
 
     eager: bool = False
     """Whether every trial should be added before the first one runs: a population needs all its members."""
@@ -66,20 +66,19 @@ class Scheduler:
         """
 
     def report(self, number: int, metrics: Mapping[str, Any]) -> str:
-        """Judges a report: CONTINUE, STOP or PAUSE. A report without time or score is passed over."""
+        """Judges a report: CONTINUE, STOP or PAUSE. A report without time or score is ignored."""
         return CONTINUE
 
     def orders(self) -> Orders:
-        """What was decided since this was last asked; to be asked after `report`, `complete` and `next`.
+        """What was decided since the last call; to be called after `report`, `complete` and `next`.
 
-        A trial with a `Move` was answered with PAUSE: it stops where it is, and when it is started
-        again, it goes on as the move says.
+        A trial with a `Move` was answered with PAUSE: it stops where it is, and restarts as the move says.
         """
         orders, self._orders = self._orders, Orders()
         return orders
 
     def complete(self, number: int) -> None:
-        """A trial ended by itself, or because it was told to."""
+        """A trial ended by itself, or was stopped."""
 
     def fail(self, number: int) -> None:
         """A trial failed for good."""
@@ -91,22 +90,22 @@ class Scheduler:
         """A trial was paused; it has a checkpoint."""
 
     def stayed(self, number: int, params: Mapping[str, Any]) -> None:
-        """A `Move` was not made: there is nothing to go on from, the trial keeps its point."""
+        """A `Move` was not made for want of a checkpoint: the trial keeps its point."""
 
     def lost(self, number: int) -> None:
-        """A trial that ran waits again, and will go on from an earlier state."""
+        """A running trial was interrupted: it waits, and will go on from an earlier state."""
 
     def next(self, waiting: Sequence[int], *, more: bool = False) -> int | None:
         """Which of the waiting trials to start now; None: none of them may start now.
 
         :param waiting: pending and paused trials, in the order in which they would start
-        :param more: whether further trials can be added instead; without, and with nothing running,
-            one of those that wait always starts (or ends, see `orders`)
+        :param more: whether further trials can be added instead; if not, and with nothing running,
+            one of the waiting trials always starts (or ends, see `orders`)
         """
         return waiting[0] if waiting else None
 
     def replay(self, events: Iterable[Mapping[str, Any]]) -> None:
-        """Stands where it stood after these events of `trials.jsonl`. No orders come out of it."""
+        """Restores the state after these events of `trials.jsonl`, without giving orders."""
         for event in events:
             number = event.get("trial")
             if number is not None:
@@ -119,9 +118,9 @@ class Scheduler:
         elif kind == "start":
             self.started(number)
         elif kind == "report" and not event.get("again"):
-            told = {self.time: event.get("step"), self.metric: event.get("value")}
+            scored = {self.time: event.get("step"), self.metric: event.get("value")}
             metrics = dict(event.get("metrics") or {})
-            self.report(number, metrics | {key: v for key, v in told.items() if v is not None})
+            self.report(number, metrics | {key: v for key, v in scored.items() if v is not None})
         elif kind == "pause":
             self.paused(number)
         elif kind == "lost":
@@ -129,16 +128,11 @@ class Scheduler:
         elif kind == "end" and event["state"] == FAILED:
             self.fail(number)
         elif kind == "end":
-            self._ended(number, by_itself=event["state"] == DONE)
-
-    def _ended(self, number: int, *, by_itself: bool) -> None:
-        self.complete(number)
+            self.complete(number)
 
     def _usable(self, metrics: Mapping[str, Any]) -> bool:
         """Whether a report has a time and a score to judge by."""
-        return is_number(metrics.get(self.time)) and is_number(metrics.get(self.metric))
-
-
-def is_number(value: Any) -> bool:
-    """Whether something can be compared: a number, not NaN."""
-    return isinstance(value, int | float) and not isinstance(value, bool) and not math.isnan(value)
+        return all(
+            isinstance(value, int | float) and not isinstance(value, bool) and not math.isnan(value)
+            for value in (metrics.get(self.time), metrics.get(self.metric))
+        )

@@ -28,7 +28,7 @@ class HyperBand(TuneScheduler):
         **rest: Any,
     ) -> None:
         super().__init__(made, time, metric, **rest)
-        self._tell = reached
+        self._on_budget = reached
         self._points: dict[int, int] = {}
 
     def add(self, number: int, params: Mapping[str, Any], *, point: int | None = None) -> None:
@@ -45,7 +45,7 @@ class HyperBand(TuneScheduler):
             bracket._live_trials[trial] = None
 
     def _replay(self, kind: str, number: int, event: Mapping[str, Any]) -> None:
-        """That a bracket was closed, since nothing else could run, shows in what came of it only."""
+        """Closes brackets where the events show it: that nothing else could run is not an event."""
         if kind in ("start", "end"):
             trial = self._controller.trials[number]
             bracket, _ = self.tune._trial_info[trial]
@@ -56,8 +56,8 @@ class HyperBand(TuneScheduler):
 
     def _reported(self, number: int, result: Mapping[str, Any]) -> None:
         budget = result.get("hyperband_info", {}).get("budget")
-        if budget is not None and self._tell is not None:
-            self._tell(self._points[number], budget, float(result[self.metric]))
+        if budget is not None and self._on_budget is not None:
+            self._on_budget(self._points[number], budget, float(result[self.metric]))
 
     def _reason(self, trial: StandInTrial) -> str:
         at = float(trial.last_result.get(self.time, self._at))
@@ -79,7 +79,7 @@ class HyperBand(TuneScheduler):
         if chosen is not None:
             return chosen
         left = [n for n in waiting if not self._controller.trials[n].is_finished()]
-        return left[0] if left else None  # whatever the brackets think: nothing must wait for ever
+        return left[0] if left else None  # never wait forever, whatever the brackets say
 
     def _close(self) -> None:
         with self._isolated(0, self._at):
@@ -100,7 +100,7 @@ else:
 
 
 class _Patience(_Tunes):  # type: ignore[misc]
-    """What is other here than in Tune's HyperBand: brackets wait, as described above."""
+    """The difference to Tune's HyperBand: brackets wait, see `HyperBand`."""
 
     _busy = False
 
@@ -113,7 +113,7 @@ class _Patience(_Tunes):  # type: ignore[misc]
         bracket, _ = self._trial_info[trial]
         if len(bracket._all_trials) >= bracket._n0:  # Tune counts only those that have not ended
             self._closed.add(id(bracket))
-            self._state["bracket"] = None  # nobody takes the place of one that fails
+            self._state["bracket"] = None  # a failed trial is not replaced
 
     def on_trial_result(self, tune_controller: Any, trial: Any, result: dict[str, Any]) -> str:
         bracket, _ = self._trial_info[trial]
@@ -121,7 +121,7 @@ class _Patience(_Tunes):  # type: ignore[misc]
         if bracket.continue_trial(trial):
             return "CONTINUE"
         result["hyperband_info"] = {"budget": bracket._cumul_r}
-        if bracket._halves == 0 and bracket.stop_last_trials:  # nobody is left to be compared with
+        if bracket._halves == 0 and bracket.stop_last_trials:  # there is no other to compare with
             return "STOP"
         if id(bracket) not in self._closed:
             return "PAUSE"
@@ -135,7 +135,7 @@ class _Patience(_Tunes):  # type: ignore[misc]
             self._advance(tune_controller, bracket)
 
     def close_brackets(self, tune_controller: Any) -> None:
-        """Nothing runs and nothing is added: brackets go on with what they have."""
+        """Nothing runs and nothing is added: brackets go on with the trials they have."""
         for bracket in [b for band in self._hyperbands for b in band if b is not None]:
             if any(trial.status == PAUSED for trial in bracket.current_trials()):
                 self._closed.add(id(bracket))
@@ -155,10 +155,10 @@ class _Patience(_Tunes):  # type: ignore[misc]
                         yield trial
 
     def _unpause_trial(self, tune_controller: Any, trial: Any) -> None:
-        """Nobody else keeps count of who is paused."""
+        """Nothing else keeps track of paused trials."""
 
     def _process_bracket(self, tune_controller: Any, bracket: Any) -> str:
-        if self._busy:  # a trial that it ends comes back here by on_trial_remove
+        if self._busy:  # a trial that it ends calls this again through on_trial_remove
             return "PAUSE"
         self._busy = True
         try:
@@ -169,7 +169,7 @@ class _Patience(_Tunes):  # type: ignore[misc]
             self._busy = False
 
     def _advance(self, tune_controller: Any, bracket: Any) -> None:
-        """Halves until somebody can go on: reports may be further apart than milestones."""
+        """Halves until a trial can go on: reports may be further apart than milestones."""
         while bracket.cur_iter_done() and bracket.current_trials() and not bracket.trials_to_unpause:
             if any(t.status == PENDING for t in bracket.current_trials()):
                 return
@@ -179,7 +179,7 @@ class _Patience(_Tunes):  # type: ignore[misc]
 
 
 def hyperband_class(largest_first: bool) -> type[Any]:
-    """Tune's HyperBand (BOHB's, where the largest bracket comes first), patient as described above."""
+    """Tune's HyperBand (BOHB's, where the largest bracket comes first), with brackets that wait."""
     from ray.tune.schedulers.hb_bohb import HyperBandForBOHB
     from ray.tune.schedulers.hyperband import HyperBandScheduler
 

@@ -1,4 +1,4 @@
-"""Population based training (PBT, PB2): the worst go on from the best, with parameters a little changed."""
+"""Population based training (PBT, PB2): the worst trials go on from the best, with perturbed parameters."""
 
 from __future__ import annotations
 
@@ -10,11 +10,13 @@ from typing import Any
 
 import numpy as np
 
-from rayfish.errors import ConfigError, Problem, did_you_mean
+from rayfish.errors import ConfigError, Problem, suggest
 from rayfish.sweep.schedulers.base import Move
 from rayfish.sweep.schedulers.tune_scheduler import PAUSED, StandInTrial, TuneScheduler
 from rayfish.sweep.searchers.base import drawn
 from rayfish.sweep.space import Parameter, Space
+
+_NAME_OTHERS = "name the others: search.scheduler_config.mutate=[training.lr]"
 
 
 class Population(TuneScheduler):
@@ -36,10 +38,10 @@ class Population(TuneScheduler):
         self._space = space
         self._numeric = in_logarithms
         made.exploited = self._exploited
-        made.known = {parameter.key: parameter for parameter in space}
+        made.parameters = self._parameters = {parameter.key: parameter for parameter in space}
 
     def replay(self, events: Iterable[Mapping[str, Any]]) -> None:
-        """As it stood; who was copied from whom is in the events, and is not decided again."""
+        """Restores the state; which trial was copied is in the events, and is not decided again."""
         self.tune.replaying = True
         try:
             super().replay(events)
@@ -90,11 +92,11 @@ class Population(TuneScheduler):
         chosen = {p.key: values[p.key] for p in self._space if p.kind != "sample_from" and p.key in values}
         rng = np.random.default_rng(random.getrandbits(64))
         params = drawn(self._space, chosen, rng)
-        trial.config = trial.config | self._encoded(params)  # what a resumed sweep would begin with
+        trial.config = trial.config | self._encoded(params)  # as in a resumed sweep
         self._orders.moves.append(Move(trial.number, source.number, params))
 
     def _isolated(self, number: int, at: float) -> AbstractContextManager[None]:
-        """Where all are compared at once, who comes last (by a hair) must not decide what is drawn."""
+        """In a synchronous round, the trial that happens to come last must not decide what is drawn."""
         return super()._isolated(0 if self.tune._synch and at else number, at)
 
     def _choose(self, waiting: Sequence[int], more: bool) -> int | None:
@@ -107,32 +109,28 @@ class Population(TuneScheduler):
         return chosen.number if chosen else None
 
     def _encoded(self, params: Mapping[str, Any]) -> dict[str, Any]:
-        if not self._numeric:
-            return dict(params)
-        known = {p.key: p for p in self._space}
+        known = self._parameters if self._numeric else {}
         return {k: to_number(known[k], v) if k in known else v for k, v in params.items()}
 
     def _decoded(self, config: Mapping[str, Any]) -> dict[str, Any]:
-        if not self._numeric:
-            return dict(config)
-        known = {p.key: p for p in self._space}
+        known = self._parameters if self._numeric else {}
         return {k: from_number(known[k], v) if k in known else v for k, v in config.items()}
 
 
 def population_class(base: type[Any]) -> type[Any]:
-    """Tune's class, which says whom it copied, and which can stand still while it is told the past."""
+    """Tune's class, which reports which trial it copied, and decides nothing while events are replayed."""
 
-    class Told(base):  # type: ignore[misc, valid-type]
+    class ReplayablePopulation(base):  # type: ignore[misc, valid-type]
         replaying = False
         exploited: Any = None
-        known: Mapping[str, Parameter]
+        parameters: Mapping[str, Parameter]
         _next_perturbation_sync: float
 
         def on_trial_result(self, tune_controller: Any, trial: Any, result: dict[str, Any]) -> Any:
             before = self._next_perturbation_sync
             answer = super().on_trial_result(tune_controller, trial, result)
             if self._next_perturbation_sync != before:
-                # Tune may name a step that trials stand at already: then none of them would be started.
+                # Tune may set a step that trials have already reached: then none of them would be started.
                 reached = (self._trial_state[t].last_train_time for t in tune_controller.get_live_trials())
                 rounds = (max(reached, default=before) - before) // self._perturbation_interval + 1
                 self._next_perturbation_sync = before + rounds * self._perturbation_interval
@@ -150,9 +148,9 @@ def population_class(base: type[Any]) -> type[Any]:
             choose, keys = pb2._select_config, list(self._hyperparam_bounds_flat)
 
             def possible(*args: Any, **kwargs: Any) -> list[Any]:
-                # else PB2 would note what it chose, and never see it again
+                # else PB2 would record a value that no trial reports
                 chosen = choose(*args, **kwargs)
-                return [_possible(self.known[key], x) for key, x in zip(keys, chosen, strict=True)]
+                return [_possible(self.parameters[key], x) for key, x in zip(keys, chosen, strict=True)]
 
             with _choosing(possible):
                 return super()._get_new_config(trial, trial_to_clone)
@@ -170,7 +168,7 @@ def population_class(base: type[Any]) -> type[Any]:
             super()._checkpoint_or_exploit(trial, tune_controller, upper_quantile, lower_quantile)
 
         def moved(self, trial: Any, source: Any, config: dict[str, Any]) -> None:
-            """What `_exploit` would have noted."""
+            """What `_exploit` would have recorded."""
             before, after = self._trial_state[trial], self._trial_state[source]
             if hasattr(self, "data"):
                 chosen = [config[key] for key in self._hyperparam_bounds_flat]
@@ -179,7 +177,7 @@ def population_class(base: type[Any]) -> type[Any]:
             before.last_perturbation_time = after.last_perturbation_time
             before.last_train_time = after.last_train_time
 
-    return Told
+    return ReplayablePopulation
 
 
 def mutations(space: Space, keys: Sequence[str]) -> dict[str, Any]:
@@ -215,7 +213,7 @@ def bounds(space: Space, keys: Sequence[str]) -> dict[str, list[float]]:
     :raises ConfigError: for parameters that are no numbers between two bounds
     """
     problems = [
-        Problem(p.key, f"pb2 changes numbers only, and this is a {p.kind}", f"name the others: {_EXAMPLE}")
+        Problem(p.key, f"pb2 changes numbers only, and this is a {p.kind}", _NAME_OTHERS)
         for p in space
         if p.key in keys and p.is_list
     ]
@@ -230,19 +228,17 @@ def bounds(space: Space, keys: Sequence[str]) -> dict[str, list[float]]:
 
 
 def mutable(space: Space, named: Any) -> list[str]:
-    """The keys that may change on the way: those named in `mutate`, or all of them.
+    """The keys that may change during training: those named in `mutate`, or all of them.
 
     :raises ConfigError: for names that are no parameters, and where nothing may change
     """
     names = [named] if isinstance(named, str) else list(named or space.keys)
-    problems = []
-    for name in names:
-        if name not in space.keys:
-            close = did_you_mean(name, space.keys)
-            hint = f"did you mean {close[0]}?" if close else f"there are {', '.join(space.keys)}"
-            problems.append(
-                Problem("search.scheduler_config.mutate", f"there is no parameter {name!r}", hint)
-            )
+    where = "search.scheduler_config.mutate"
+    problems = [
+        Problem(where, f"there is no parameter {name!r}", suggest(name, space.keys))
+        for name in names
+        if name not in space.keys
+    ]
     if not problems and not [p for p in space if p.key in names and p.kind != "sample_from"]:
         what = "a population needs at least one parameter that may change on the way"
         problems.append(Problem("tunables", what, "add one: training.lr=loguniform(1e-5,1e-2)"))
@@ -252,9 +248,9 @@ def mutable(space: Space, named: Any) -> list[str]:
 
 
 def to_number(parameter: Parameter, value: Any) -> Any:
-    """A value as PB2 sees it: its logarithm where magnitudes count; a list's value stays as it is.
+    """A value as PB2 sees it: its logarithm if it is searched by magnitude; a list's value as it is.
 
-    To so many digits that going there and back again changes nothing: PB2 compares numbers for equality.
+    Rounded so that the conversion back is exact: PB2 compares numbers for equality.
     """
     if parameter.is_list or parameter.kind == "sample_from":
         return value
@@ -262,24 +258,21 @@ def to_number(parameter: Parameter, value: Any) -> Any:
 
 
 def from_number(parameter: Parameter, number: Any) -> Any:
-    """The value that a number of PB2's stands for."""
+    """The value for a number of PB2's."""
     if parameter.is_list or parameter.kind == "sample_from":
         return number
     value = float(f"{math.exp(number):.9g}") if parameter.is_log else float(number)
     return parameter.rounded(round(value) if parameter.is_integer else value)
 
 
-_EXAMPLE = "search.scheduler_config.mutate=[training.lr]"
-
-
 def _possible(parameter: Parameter, number: Any) -> Any:
-    """The nearest number that stands for a value of the parameter."""
+    """The nearest number that is a value of the parameter."""
     return to_number(parameter, from_number(parameter, number))
 
 
 @contextmanager
 def _choosing(choose: Callable[..., Any]) -> Iterator[None]:
-    """PB2 chooses new parameters in another way: the ones it chose before an interruption, say."""
+    """Replaces how PB2 chooses new parameters, e.g. by those it chose before an interruption."""
     from ray.tune.schedulers import pb2
 
     before = pb2._select_config

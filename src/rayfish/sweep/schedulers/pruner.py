@@ -7,7 +7,15 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from rayfish.sweep.schedulers.base import CONTINUE, STOP, Scheduler
-from rayfish.sweep.searchers.optuna_search import PRUNERS, make_pruner, named, pruner_in, quiet
+from rayfish.sweep.searchers.optuna_search import (
+    PRUNERS,
+    make_pruner,
+    make_study,
+    named,
+    pruner_in,
+    quiet,
+)
+from rayfish.sweep.settings import Search
 
 if TYPE_CHECKING:
     import optuna
@@ -18,36 +26,22 @@ _WHERE = "search.scheduler_config"
 class PrunerScheduler(Scheduler):
     """A pruner over a study of its own, in which every trial (not every point) is one.
 
-    :param config: `search.scheduler_config`: pruner, and what that one takes
-    :param method_config: `search.method_config`, where the pruner may be named as well
+    Its settings are in `search.scheduler_config`, or in `search.method_config` of the method optuna.
     """
 
-    def __init__(
-        self,
-        time: str,
-        metric: str,
-        *,
-        maximise: bool = True,
-        config: Mapping[str, Any] | None = None,
-        method_config: Mapping[str, Any] | None = None,
-    ) -> None:
-        import optuna
-
+    def __init__(self, time: str, metric: str, search: Search) -> None:
         super().__init__(time, metric)
-        given = dict(config or {})
+        given = dict(search.scheduler_config)
         with quiet():
             if given:
                 kind = named(given.pop("pruner", None), "pruner", "median", PRUNERS, _WHERE)
                 pruner = make_pruner(kind, given, _WHERE)
             else:
-                pruner = pruner_in(method_config or {})
-            self._study = optuna.create_study(
-                study_name="rayfish", pruner=pruner, direction="maximize" if maximise else "minimize"
-            )
+                pruner = pruner_in(search.method_config if search.method in ("auto", "optuna") else {})
+            self._study = make_study(search.mode, pruner)
         self._name = type(pruner).__name__
         self._open: dict[int, optuna.Trial] = {}
         self._value: dict[int, float] = {}
-        self._judged: dict[int, float] = {}
 
     def add(self, number: int, params: Mapping[str, Any], *, point: int | None = None) -> None:
         """A trial of the study."""
@@ -61,12 +55,12 @@ class PrunerScheduler(Scheduler):
         trial = self._open.get(number)
         if trial is None:  # already pruned: the answer was lost in an interruption
             return STOP
-        step, value = metrics.get(self.time), metrics.get(self.metric)
-        if not self._usable(metrics) or not math.isfinite(float(value)):  # type: ignore[arg-type]
+        if not self._usable(metrics) or not math.isfinite(metrics[self.metric]):
             return CONTINUE
+        step, value = metrics[self.time], float(metrics[self.metric])
         with quiet():
-            self._value[number] = float(value)  # type: ignore[arg-type]
-            trial.report(self._value[number], int(step))  # type: ignore[arg-type]
+            self._value[number] = value
+            trial.report(value, int(step))
             if not trial.should_prune():
                 return CONTINUE
             self._study.tell(self._open.pop(number), state=TrialState.PRUNED)

@@ -1,7 +1,7 @@
 """Ray Tune's own schedulers (ASHA, HyperBand, median rule, PBT, PB2) without Ray Tune's own loop.
 
-A scheduler of Tune talks to a controller and to trial objects. Here both are small stand-ins with what
-the schedulers touch, and nothing else: what they do to them comes out as answers and orders.
+Tune's schedulers act on a controller and on trial objects. Here both are small stand-ins with only what the
+schedulers use; their actions become answers and orders.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from types import SimpleNamespace
 from typing import Any
 
 from rayfish.sweep.schedulers.base import CONTINUE, PAUSE, STOP, Orders, Scheduler
-from rayfish.sweep.searchers.isolate import isolated
+from rayfish.sweep.searchers.base import isolated
 
 PENDING, RUNNING, PAUSED, TERMINATED, ERROR = "PENDING", "RUNNING", "PAUSED", "TERMINATED", "ERROR"
-"""Tune's words, which its schedulers compare with."""
+"""Tune's states of a trial."""
 
 
 @dataclass(eq=False)
@@ -41,7 +41,7 @@ class StandInTrial:
 
     @property
     def trial_id(self) -> str:
-        """Its number as a word."""
+        """Its number as text."""
         return str(self.number)
 
     def __str__(self) -> str:  # PB2 groups its data by it
@@ -56,12 +56,12 @@ class StandInTrial:
         self.config = config
 
     def set_experiment_tag(self, tag: str) -> None:
-        """Tune's name for it, which nobody reads here."""
+        """Tune's name for it, unused here."""
         self.experiment_tag = tag
 
 
 class StandInController:
-    """What Tune's schedulers ask of Tune's loop."""
+    """The part of Tune's loop that its schedulers call."""
 
     search_alg = None
 
@@ -83,11 +83,11 @@ class StandInController:
         self._stop(trial)
 
     def pause_trial(self, trial: StandInTrial, should_checkpoint: bool = True) -> None:
-        """Only for what follows at once: it goes on from another one's checkpoint."""
+        """Before an exploit: the trial will go on from another one's checkpoint."""
         trial.status = PAUSED
 
     def _schedule_trial_save(self, trial: StandInTrial, result: Any = None) -> str:
-        if trial.status == RUNNING:  # else its newest checkpoint will do
+        if trial.status == RUNNING:  # else its newest checkpoint is used
             self._orders().save.append(trial.number)
         return "saved"
 
@@ -97,9 +97,9 @@ class TuneScheduler(Scheduler):
 
     :param made: the scheduler itself
     :param name: how it is called in a reason
-    :param seed: its random numbers are set from it and the trial's number and time, and are nobody else's
+    :param seed: its random numbers are seeded from this, the trial's number and time, and are its own
     :param explain: gives the reason for a STOP at a time
-    :param longest: how far any trial may come
+    :param longest: how far any trial may run
     """
 
     def __init__(
@@ -132,7 +132,7 @@ class TuneScheduler(Scheduler):
     def report(self, number: int, metrics: Mapping[str, Any]) -> str:
         """Tune's answer to a report."""
         trial = self._controller.trials[number]
-        if trial.is_finished():  # its end was decided, and the answer lost in an interruption
+        if trial.is_finished():  # it was to end when the sweep was interrupted
             return STOP
         trial.status = RUNNING
         if not self._usable(metrics):
@@ -176,15 +176,15 @@ class TuneScheduler(Scheduler):
         self._set(number, PAUSED)
 
     def lost(self, number: int) -> None:
-        """It waits, and will report again what it reported before."""
+        """It waits, and will repeat reports."""
         self._set(number, PENDING)
 
     def next(self, waiting: Sequence[int], *, more: bool = False) -> int | None:
-        """Tune's choice among those that wait."""
+        """Tune's choice among the waiting trials."""
         open_ones = []
         for number in waiting:
             trial = self._controller.trials[number]
-            if trial.is_finished():  # its end was decided before an interruption, and is still to be done
+            if trial.is_finished():  # it was to end when the sweep was interrupted
                 self._orders.stop.append(number)
                 continue
             if trial.status == RUNNING:
@@ -237,5 +237,5 @@ class TuneScheduler(Scheduler):
         return any(trial.status == RUNNING for trial in self._controller.get_trials())
 
     def _isolated(self, number: int, at: float) -> AbstractContextManager[None]:
-        """The same random numbers for the same trial at the same time, before and after a break."""
+        """The same random numbers for the same trial at the same time, also after a resume."""
         return isolated(self._seed, number, at)

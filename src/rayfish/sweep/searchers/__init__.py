@@ -1,8 +1,10 @@
-"""Search methods: who proposes the next point, knowing how the ones before it did.
+"""Search methods: each proposes the next point from the scores of the points before it.
 
-plain          grid and random       optuna_search   Optuna, the default
+Grid and random search are here.
+
+base           the interface, and what the methods share     codec   a parameter as a method sees it
+optuna_search  Optuna, the default
 tune_search    HyperOpt, BayesOpt, Nevergrad, Ax and BOHB through Ray Tune's wrappers
-codec          a parameter as a method sees it       options   settings checked by name
 """
 
 from __future__ import annotations
@@ -10,11 +12,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from rayfish.errors import ConfigError, Problem, did_you_mean
-from rayfish.sweep.searchers import options
-from rayfish.sweep.searchers.base import Known, Searcher
+from rayfish.errors import ConfigError, Problem, suggest
+from rayfish.sweep.searchers.base import METHOD_CONFIG, Known, Searcher, check_settings, drawn, generator
 from rayfish.sweep.searchers.codec import CATEGORY, axes
-from rayfish.sweep.searchers.plain import GridSearcher, RandomSearcher
 from rayfish.sweep.settings import POPULATIONS, Search
 from rayfish.sweep.space import Space
 
@@ -27,8 +27,8 @@ _HEBO = (
 
 
 def method_of(search: Search, space: Space) -> str:
-    """The method that `auto` stands for: a grid goes through its points (what else varies is
-    drawn for each), a population draws its own."""
+    """The method that `auto` stands for: grid where something is a grid (what else varies is drawn for
+    each of its points), random for a population, which moves by itself, else Optuna."""
     if search.method != "auto":
         return search.method
     if any(parameter.kind == "grid" for parameter in space):
@@ -41,7 +41,7 @@ def open_searcher(
 ) -> Searcher:
     """The search method of a sweep.
 
-    :param start: points to try first, whole ones or in part, before any of the method's own
+    :param start: points to try first, whole or partial, before any of the method's own
     :param seed: the same seed and the same scores give the same points
     :raises ConfigError: for parameters, settings or starting points that the method cannot take
     :raises MissingExtra: where the method's package is not installed
@@ -52,40 +52,66 @@ def open_searcher(
         hint = "set search.method to optuna with search.method_config.sampler=gp, or to ax"
         raise ConfigError([Problem("search.method", _HEBO, hint)])
     if method in ("grid", "random"):
-        options.check(search.method_config, (), "search.method_config", f"the method {method}")
-    if method == "grid":
-        return GridSearcher(space, start, samples=search.num_samples or 1, seed=seed)
-    if method == "random":
-        return RandomSearcher(space, start, seed=seed)
-    maximise, config = search.mode == "max", search.method_config
+        check_settings(search.method_config, (), METHOD_CONFIG, f"the method {method}")
+        return (GridSearcher if method == "grid" else RandomSearcher)(search, space, start, seed=seed)
     if method == "optuna":
         from rayfish.sweep.searchers.optuna_search import OptunaSearcher
 
-        return OptunaSearcher(space, start, maximise=maximise, config=config, seed=seed)
+        return OptunaSearcher(search, space, start, seed=seed)
     from rayfish.sweep.searchers.tune_search import METHODS
 
-    samples = search.num_samples
-    return METHODS[method](space, start, maximise=maximise, config=config, samples=samples, seed=seed)
+    return METHODS[method](search, space, start, seed=seed)
+
+
+class RandomSearcher(Searcher):
+    """Every parameter at random, a grid's values like choices; what starting points leave out is drawn."""
+
+    def ask(self, number: int) -> dict[str, Any] | None:
+        """Point `number`, the same one whenever it is asked for."""
+        return drawn(self._space, self._start_point(number), generator(self._seed, number))
+
+
+class GridSearcher(RandomSearcher):
+    """Every combination of the grid's values, `num_samples` times; other parameters are drawn each time.
+
+    :raises ConfigError: where nothing in the space is a grid
+    """
+
+    def __init__(
+        self, search: Search, space: Space, start: Sequence[Mapping[str, Any]] = (), *, seed: int = 0
+    ) -> None:
+        if len(space) and not any(p.kind in ("grid", "sample_from") for p in space):
+            shown = ", ".join(f"{p.key} ({p.kind})" for p in space)
+            hint = "write grid(...) for the keys to go through, or set search.method=random"
+            raise ConfigError([Problem("search.method", f"grid, but nothing is a grid: {shown}", hint)])
+        points = space.grid * (search.num_samples or 1)
+        for point in start:  # it is tried first, not twice
+            if dict(point) in points:
+                points.remove(dict(point))
+        super().__init__(search, space, [*start, *points], seed=seed)
+        self.total = len(self._start)
+
+    def ask(self, number: int) -> dict[str, Any] | None:
+        """Point `number`; None after the last one."""
+        return super().ask(number) if number <= len(self._start) else None
 
 
 def _check_start(start: Sequence[Mapping[str, Any]], space: Space) -> None:
-    """That starting points are points of the space: a method cannot learn from any other."""
+    """Refuses starting points outside of the space: a method cannot learn from them."""
     problems = []
     known = {axis.parameter.key: axis for axis in axes(space)}
     for key, value in (pair for point in start for pair in point.items()):
-        axis = known.get(key)
+        axis, what, hint = known.get(key), "", ""
         if key not in space.keys:
-            close = did_you_mean(key, space.keys)
-            hint = f"did you mean {close[0]}?" if close else f"there are {', '.join(space.keys)}"
-            problems.append(Problem("search.start_from", f"{key} is not in the search space", hint))
+            what, hint = f"{key} is not in the search space", suggest(key, space.keys)
         elif axis is not None and not axis.holds(value):
             wanted = f"one of {axis.parameter.values}" if axis.form == CATEGORY else "a number"
             what, hint = f"{key}={value!r} is not {wanted}", "change the point, or the search space"
-            problems.append(Problem("search.start_from", what, hint))
         elif axis is not None and axis.form != CATEGORY and axis.parameter.kind != "normal":
             low, high = axis.parameter.bounds
             if not low <= value <= high:
-                what = f"{key}={value!r} is outside {low:g} to {high:g}"
-                problems.append(Problem("search.start_from", what, "widen the search space"))
+                what, hint = f"{key}={value!r} is outside {low:g} to {high:g}", "widen the search space"
+        if what:
+            problems.append(Problem("search.start_from", what, hint))
     if problems:
         raise ConfigError(problems)

@@ -1,20 +1,28 @@
-"""What every search method can do: be asked for a point, be told its score, and remember after a break."""
+"""The interface of every search method, and what the methods share."""
 
 from __future__ import annotations
 
+import inspect
+import io
 import json
+import logging
+import random
+import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, redirect_stdout
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
-from rayfish.errors import RayfishError
+from rayfish.errors import ConfigError, Problem, RayfishError, suggest
 from rayfish.sweep.records import plain
+from rayfish.sweep.settings import Search
 from rayfish.sweep.space import Parameter, Space
 
-DONE, STOPPED, FAILED, OPEN = "done", "stopped", "failed", "open"
+OPEN = "open"
+METHOD_CONFIG = "search.method_config"
 
 
 @dataclass(frozen=True)
@@ -23,7 +31,7 @@ class Known:
 
     :param number: the point's number, from 1
     :param params: its parameters, by dotted key, the active ones only
-    :param state: done, stopped (early), failed, or open: it will be told later
+    :param state: done, stopped (early), failed, or open: its score will be told later
     :param value: its score, None where it has none
     :param curve: (step, score) of every report
     """
@@ -36,39 +44,112 @@ class Known:
 
 
 class Searcher(ABC):
-    """A search method. Points are asked for in the order of their numbers, and told in any order."""
+    """A search method. Points are asked for in the order of their numbers; scores come in any order.
+
+    :param start: points to try first, whole or partial
+    :param seed: the same seed and the same scores give the same points
+    """
 
     total: int | None = None
     """How many points there are at most; None: as many as are asked for."""
+
+    def __init__(
+        self, search: Search, space: Space, start: Sequence[Mapping[str, Any]] = (), *, seed: int = 0
+    ) -> None:
+        self._search, self._space, self._start, self._seed = search, space, list(start), seed
 
     @abstractmethod
     def ask(self, number: int) -> dict[str, Any] | None:
         """The parameters of point `number`, the active ones only; None: there are no more points."""
 
-    @abstractmethod
-    def report(self, number: int, step: float, value: float) -> None:
-        """A score on the way; most methods have no use for it."""
+    def report(self, number: int, step: float, value: float) -> None:  # noqa: B027
+        """An intermediate score; most methods do not use it."""
 
-    @abstractmethod
-    def tell(self, number: int, value: float | None, *, pruned: bool = False) -> None:
-        """A point is over.
+    def tell(self, number: int, value: float | None, *, pruned: bool = False) -> None:  # noqa: B027
+        """The final score of a point.
 
-        :param value: its score; None: it failed
-        :param pruned: it was ended early, so the score is not what it might have become
+        :param value: None: it failed
+        :param pruned: it was stopped early, so the score is not what it might have become
         """
 
-    @abstractmethod
-    def recall(self, points: Sequence[Known]) -> None:
-        """What was asked before an interruption, by number; called once, before anything is asked."""
+    def recall(self, points: Sequence[Known]) -> None:  # noqa: B027
+        """Restores the points of an interrupted sweep; called once, before the first `ask`."""
+
+    def _start_point(self, number: int) -> Mapping[str, Any]:
+        """The starting point of that number, {} after the last one."""
+        return self._start[number - 1] if number <= len(self._start) else {}
 
 
 def generator(seed: int, number: int) -> np.random.Generator:
-    """Point `number` has its own random numbers, so that neither order nor a break changes it."""
+    """The random numbers of point `number`, the same in any order and after a resume."""
     return np.random.default_rng([seed % 2**32, number])
 
 
+@contextmanager
+def isolated(*seed: Any) -> Iterator[None]:
+    """Seeds Python's and NumPy's global random numbers for a library, and restores them afterwards.
+
+    Meanwhile log lines below an error, warnings and printed output are dropped.
+    """
+    python_state, numpy_state, disabled = (
+        random.getstate(),
+        np.random.get_state(),
+        logging.root.manager.disable,
+    )
+    random.seed(" ".join(str(part) for part in seed))
+    np.random.seed(random.getrandbits(32))
+    logging.disable(logging.WARNING)
+    try:
+        with warnings.catch_warnings(), redirect_stdout(io.StringIO()):
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        random.setstate(python_state)
+        np.random.set_state(numpy_state)
+        logging.disable(disabled)
+
+
+def arguments(function: Callable[..., Any], *without: str) -> list[str]:
+    """The parameters of a function or class by name, except some."""
+    found = inspect.signature(function).parameters.values()
+    return [
+        p.name for p in found if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD) and p.name not in without
+    ]
+
+
+def check_settings(given: Mapping[str, Any], known: Iterable[str], where: str, what: str) -> None:
+    """Refuses settings of a method or scheduler that it does not take.
+
+    :param where: the section they are written in: `search.method_config`
+    :param what: whose settings they are, for the message
+    :raises ConfigError: with every unknown key
+    """
+    known = sorted(set(known))
+    takes = f"it takes {', '.join(known)}" if known else "it takes none"
+    problems = [
+        Problem(f"{where}.{key}", f"{what} has no such setting", suggest(str(key), known, takes))
+        for key in given
+        if key not in known
+    ]
+    if problems:
+        raise ConfigError(problems)
+
+
+def built(make: Callable[..., Any], given: Mapping[str, Any], where: str, what: str) -> Any:
+    """`make(**given)` of a library.
+
+    :raises ConfigError: with the library's message, where it refuses a value
+    """
+    try:
+        return make(**given)
+    except (ValueError, TypeError, AssertionError) as error:
+        why = (str(error) or type(error).__name__).strip().splitlines()[0].rstrip(".")
+        refused = Problem(where, f"{what} refuses these settings: {why}", f"change {where}")
+        raise ConfigError([refused]) from error
+
+
 def is_active(space: Space, parameter: Parameter, params: Mapping[str, Any]) -> bool:
-    """Whether a parameter matters beside the ones chosen; a condition on a key that is not searched holds."""
+    """Whether a parameter's condition holds for these values; one on a key that is not searched does."""
     keys = space.keys
     return all(
         key not in keys or (key in params and params[key] in allowed) for key, allowed in parameter.when
@@ -76,7 +157,7 @@ def is_active(space: Space, parameter: Parameter, params: Mapping[str, Any]) -> 
 
 
 def drawn(space: Space, given: Mapping[str, Any], rng: np.random.Generator) -> dict[str, Any]:
-    """A point: the values given, random ones for the others, without what is not active."""
+    """A point: the given values, random ones for the others, inactive parameters left out."""
     point: dict[str, Any] = {}
     for parameter in space:
         if is_active(space, parameter, point):
@@ -86,11 +167,11 @@ def drawn(space: Space, given: Mapping[str, Any], rng: np.random.Generator) -> d
 
 
 def position(values: Sequence[Any], value: Any) -> int | None:
-    """Where a value stands in a list of choices; None where it does not.
+    """The index of a value in a list of choices; None where it is not in it.
 
     True is not 1 here, and a tuple that went through JSON is still found.
     """
-    for same in (_same, _equal, _written_alike):
+    for same in (_same, _equal, _same_json):
         for index, candidate in enumerate(values):
             if same(candidate, value):
                 return index
@@ -104,7 +185,7 @@ def allowed(parameter: Parameter, value: Any) -> bool:
 
 
 def require_point(space: Space, params: Mapping[str, Any], where: str) -> None:
-    """A point that was read from a file is one of the space: it must not set anything else.
+    """A point that was read from a file must be one of the space: it must not set anything else.
 
     :param where: the file
     :raises RayfishError: it has another key, or a text that is none of the key's choices
@@ -125,5 +206,5 @@ def _equal(a: Any, b: Any) -> bool:
     return isinstance(a, bool) == isinstance(b, bool) and bool(np.all(a == b))
 
 
-def _written_alike(a: Any, b: Any) -> bool:
+def _same_json(a: Any, b: Any) -> bool:
     return json.dumps(a, default=plain, sort_keys=True) == json.dumps(b, default=plain, sort_keys=True)

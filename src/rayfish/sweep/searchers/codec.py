@@ -1,7 +1,7 @@
 """Parameters in the three forms that every search method knows: a category, a whole number, a number.
 
-What a method is given here it can be given again after a break: a value and its code stand for each
-other exactly, so a method that is told the recorded values knows what it knew before.
+A value and its code stand for each other exactly, so a resumed method that is given the recorded values
+knows what it knew before.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from statistics import NormalDist
 from typing import Any
 
+from rayfish.sweep.importance import is_number
 from rayfish.sweep.searchers.base import position
 from rayfish.sweep.space import Parameter, Space
 
@@ -23,11 +24,9 @@ _NORMAL_PARTS = 10_000
 class Axis:
     """One parameter as a search method sees it.
 
-    :param parameter: the parameter
     :param form: category (codes are places in its list), whole, or real
-    :param low: the least code
-    :param high: the largest code, included
-    :param log: whether magnitudes count
+    :param high: included
+    :param log: whether it is searched by magnitude
     """
 
     parameter: Parameter
@@ -71,7 +70,7 @@ class Axis:
         """Whether a value can be one of this parameter's at all."""
         if self.form == CATEGORY:
             return position(self.parameter.values, value) is not None
-        return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+        return is_number(value)
 
 
 def axes(space: Space) -> list[Axis]:

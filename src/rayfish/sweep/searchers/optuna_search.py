@@ -1,19 +1,30 @@
-"""Optuna, asked and told directly: Parzen estimators, Gaussian processes, CMA-ES and others."""
+"""Optuna through its ask-and-tell interface: Parzen estimators, Gaussian processes, CMA-ES and others."""
 
 from __future__ import annotations
 
 import logging
 import math
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
-from rayfish.errors import ConfigError, MissingExtra, Problem, did_you_mean
-from rayfish.sweep.searchers import options
-from rayfish.sweep.searchers.base import DONE, OPEN, STOPPED, Known, Searcher, generator, is_active
+from rayfish.errors import ConfigError, MissingExtra, Problem, suggest
+from rayfish.sweep.records import DONE, STOPPED
+from rayfish.sweep.searchers.base import (
+    METHOD_CONFIG,
+    OPEN,
+    Known,
+    Searcher,
+    arguments,
+    built,
+    check_settings,
+    generator,
+    is_active,
+)
 from rayfish.sweep.searchers.codec import CATEGORY, WHOLE, Axis, axes
+from rayfish.sweep.settings import Search
 from rayfish.sweep.space import Space
 
 if TYPE_CHECKING:
@@ -36,7 +47,7 @@ PRUNERS = {
     "patient": "PatientPruner",
 }
 _IN_SEQUENCE = ("cmaes", "qmc")
-"""Samplers whose place in their sequence is kept in the study: they remember by being asked again."""
+"""Samplers that keep their place in a sequence in the study: it is restored by asking them again."""
 
 _NOT_SET = (
     "self",
@@ -50,60 +61,39 @@ _NOT_SET = (
     "wrapped_pruner",
 )
 _PRUNER_DEFAULTS: dict[str, dict[str, Any]] = {"percentile": {"percentile": 25.0}, "patient": {"patience": 5}}
-_WHERE = "search.method_config"
 _NAME = "rayfish"  # Optuna's Hyperband draws brackets from the study's name: a random one would not repeat
 
 
 class OptunaSearcher(Searcher):
     """An Optuna study in memory.
 
-    The sampler's random numbers are set again for each point from the seed and the point's number, so a
-    search that was interrupted goes on exactly as it would have (`tpe`, `gp`, `random`, `qmc`; `cmaes`
-    keeps its course, but not to the digit).
-
-    :param maximise: whether more is better
-    :param start: points to try first; what they leave out is Optuna's choice
-    :param config: sampler, pruner, and what those two take
+    The sampler is reseeded for each point from the seed and the point's number, so a resumed search goes on
+    exactly as it would have (`tpe`, `gp`, `random`, `qmc`; `cmaes` continues, but not to the digit).
+    What starting points leave out is Optuna's choice.
     """
 
     def __init__(
-        self,
-        space: Space,
-        start: Sequence[Mapping[str, Any]] = (),
-        *,
-        maximise: bool = True,
-        config: Mapping[str, Any] | None = None,
-        seed: int = 0,
+        self, search: Search, space: Space, start: Sequence[Mapping[str, Any]] = (), *, seed: int = 0
     ) -> None:
-        import optuna
-
+        super().__init__(search, space, start, seed=seed)
         with quiet():
-            self._kind, sampler = make_sampler(config or {}, seed)
-            self.study = optuna.create_study(
-                study_name=_NAME,
-                sampler=sampler,
-                pruner=pruner_in(config or {}),
-                direction="maximize" if maximise else "minimize",
-            )
-        self._space = space
+            self._kind, sampler = make_sampler(search.method_config, seed)
+            self.study = make_study(search.mode, pruner_in(search.method_config), sampler)
         self._axes = {axis.parameter.key: axis for axis in axes(space)}
-        self._start = list(start)
-        self._seed = seed
         self._open: dict[int, optuna.Trial] = {}
 
     def ask(self, number: int) -> dict[str, Any] | None:
-        """The point that Optuna proposes, knowing what was told so far and what is still open."""
-        given = self._start[number - 1] if number <= len(self._start) else {}
-        return self._ask(number, given)
+        """The point that Optuna proposes, given the scores so far and the points still open."""
+        return self._ask(number, self._start_point(number))
 
     def report(self, number: int, step: float, value: float) -> None:
-        """A score on the way: points that end early are compared by it."""
+        """An intermediate score: points that end early are compared by it."""
         if number in self._open and math.isfinite(value):
             with quiet():
                 self._open[number].report(float(value), int(step))
 
     def tell(self, number: int, value: float | None, *, pruned: bool = False) -> None:
-        """A point is over; one without a score counts as failed and is not learnt from."""
+        """The final score; a point without one counts as failed, and nothing is learnt from it."""
         from optuna.trial import TrialState
 
         trial = self._open.pop(number, None)
@@ -119,7 +109,7 @@ class OptunaSearcher(Searcher):
                 self.study.tell(trial, state=TrialState.FAIL)
 
     def recall(self, points: Sequence[Known]) -> None:
-        """Fills the study with what was known; open points are asked for again."""
+        """Fills the study with the recorded points; open ones are asked for again."""
         for point in sorted(points, key=lambda known: known.number):
             if point.state == OPEN or self._kind in _IN_SEQUENCE:
                 self._ask(point.number, point.params)
@@ -146,13 +136,11 @@ class OptunaSearcher(Searcher):
                 if not is_active(self._space, parameter, point):
                     continue
                 axis = self._axes.get(parameter.key)
-                if axis is None:
-                    known = parameter.key in given
-                    rng = generator(self._seed, number)
-                    value = given[parameter.key] if known else parameter.sample(rng, point)
-                else:
-                    value = axis.decode(_suggest(trial, axis))
-                    value = given.get(parameter.key, value)  # as it was written, not its nearest code
+                value = axis.decode(_suggest(trial, axis)) if axis is not None else None
+                if parameter.key in given:
+                    value = given[parameter.key]  # as it was written, not its nearest code
+                elif axis is None:
+                    value = parameter.sample(generator(self._seed, number), point)
                 point[parameter.key] = value
         return point
 
@@ -169,7 +157,7 @@ class OptunaSearcher(Searcher):
             state = TrialState.COMPLETE
         value = point.value if usable else None
         if state == TrialState.PRUNED:
-            value = curve[max(curve)]  # what Optuna itself notes for a pruned trial
+            value = curve[max(curve)]  # what Optuna itself records for a pruned trial
         with quiet():
             active = [axis for key, axis in self._axes.items() if key in point.params]
             self.study.add_trial(
@@ -186,7 +174,7 @@ class OptunaSearcher(Searcher):
         return bool(self.study.get_trials(deepcopy=False)[trial.number].intermediate_values)
 
     def _reseed(self, number: int) -> None:
-        """Each point has its own random numbers, in the sampler and in those it keeps inside."""
+        """Gives each point random numbers of its own, in the sampler and its inner samplers."""
         sampler: Any = self.study.sampler
         if hasattr(sampler, "_gprs_cache_list"):
             sampler._gprs_cache_list = None  # the last fit, which a resumed search would not have
@@ -199,6 +187,20 @@ class OptunaSearcher(Searcher):
                 inner._rng.rng.seed([self._seed % 2**32, number, 1])
 
 
+def make_study(
+    mode: str, pruner: optuna.pruners.BasePruner, sampler: optuna.samplers.BaseSampler | None = None
+) -> optuna.Study:
+    """A study in memory."""
+    import optuna
+
+    return optuna.create_study(
+        study_name=_NAME,
+        sampler=sampler,
+        pruner=pruner,
+        direction="maximize" if mode == "max" else "minimize",
+    )
+
+
 def make_sampler(config: Mapping[str, Any], seed: int) -> tuple[str, optuna.samplers.BaseSampler]:
     """The sampler that `search.method_config` asks for, and its name.
 
@@ -209,21 +211,21 @@ def make_sampler(config: Mapping[str, Any], seed: int) -> tuple[str, optuna.samp
     kind = named(config.get("sampler"), "sampler", "tpe", SAMPLERS)
     if kind == "cmaes" and find_spec("cmaes") is None:
         raise MissingExtra("cmaes", "tune-cmaes", "search.method_config.sampler=cmaes")
-    made = getattr(optuna.samplers, SAMPLERS[kind])
-    known = options.arguments(made.__init__, *_NOT_SET)
-    own = _pruner_arguments(named(config.get("pruner"), "pruner", "median", PRUNERS))
-    everything = [*known, *own, "sampler", "pruner", "pruner_config"]
-    options.check(config, everything, _WHERE, f"Optuna's sampler {kind}")
+    make = getattr(optuna.samplers, SAMPLERS[kind])
+    known = arguments(make.__init__, *_NOT_SET)
+    of_pruner = _pruner_arguments(named(config.get("pruner"), "pruner", "median", PRUNERS))
+    everything = [*known, *of_pruner, "sampler", "pruner", "pruner_config"]
+    check_settings(config, everything, METHOD_CONFIG, f"Optuna's sampler {kind}")
     given = {key: value for key, value in config.items() if key in known}
     if kind == "qmc":
         given.setdefault("scramble", True)  # else every seed gives the same points
-    return kind, _built(made, given | {"seed": seed % 2**32}, _WHERE)
+    return kind, built(make, given | {"seed": seed % 2**32}, METHOD_CONFIG, f"Optuna's {SAMPLERS[kind]}")
 
 
 def pruner_in(config: Mapping[str, Any]) -> optuna.pruners.BasePruner:
     """The pruner that `search.method_config` asks for.
 
-    What it takes is written beside it, or in `pruner_config`: a sampler has an `n_startup_trials` too.
+    Its settings are written beside it, or in `pruner_config`: a sampler has an `n_startup_trials` too.
     """
     kind = named(config.get("pruner"), "pruner", "median", PRUNERS)
     known = [name for name in _pruner_arguments(kind) if name != "n_startup_trials"]
@@ -231,7 +233,7 @@ def pruner_in(config: Mapping[str, Any]) -> optuna.pruners.BasePruner:
     return make_pruner(kind, beside | dict(config.get("pruner_config") or {}))
 
 
-def make_pruner(kind: str, given: Mapping[str, Any], where: str = _WHERE) -> optuna.pruners.BasePruner:
+def make_pruner(kind: str, given: Mapping[str, Any], where: str = METHOD_CONFIG) -> optuna.pruners.BasePruner:
     """One of Optuna's pruners.
 
     :param where: the section that the settings are written in
@@ -239,24 +241,25 @@ def make_pruner(kind: str, given: Mapping[str, Any], where: str = _WHERE) -> opt
     """
     import optuna
 
-    options.check(given, _pruner_arguments(kind), where, f"Optuna's pruner {kind}")
+    check_settings(given, _pruner_arguments(kind), where, f"Optuna's pruner {kind}")
     given = _PRUNER_DEFAULTS.get(kind, {}) | dict(given)
     if kind == "patient":
         given = {"wrapped_pruner": optuna.pruners.MedianPruner(), **given}
-    return _built(getattr(optuna.pruners, PRUNERS[kind]), given, where)
+    made: optuna.pruners.BasePruner = built(
+        getattr(optuna.pruners, PRUNERS[kind]), given, where, f"Optuna's {PRUNERS[kind]}"
+    )
+    return made
 
 
-def named(name: Any, key: str, default: str, known: Mapping[str, str], where: str = _WHERE) -> str:
+def named(name: Any, key: str, default: str, known: Mapping[str, str], where: str = METHOD_CONFIG) -> str:
     """A sampler's or pruner's name.
 
     :raises ConfigError: where there is none of that name
     """
     name = str(name or default).lower()
-    if name in known:
-        return name
-    close = did_you_mean(name, known)
-    hint = f"did you mean {close[0]}?" if close else f"there are {', '.join(known)}"
-    raise ConfigError([Problem(f"{where}.{key}", f"there is no {key} {name!r}", hint)])
+    if name not in known:
+        raise ConfigError([Problem(f"{where}.{key}", f"there is no {key} {name!r}", suggest(name, known))])
+    return str(name)
 
 
 @contextmanager
@@ -276,14 +279,7 @@ def quiet() -> Iterator[None]:
 def _pruner_arguments(kind: str) -> list[str]:
     import optuna
 
-    return options.arguments(getattr(optuna.pruners, PRUNERS[kind]).__init__, *_NOT_SET)
-
-
-def _built(made: Callable[..., Any], given: Mapping[str, Any], where: str) -> Any:
-    try:
-        return made(**given)
-    except (ValueError, TypeError) as error:
-        raise options.refused(where, f"Optuna's {made.__name__}", error) from error
+    return arguments(getattr(optuna.pruners, PRUNERS[kind]).__init__, *_NOT_SET)
 
 
 def _suggest(trial: optuna.Trial, axis: Axis) -> Any:

@@ -1,8 +1,8 @@
 """HyperOpt, BayesOpt, Nevergrad, Ax and BOHB, each through Ray Tune's own wrapper of it.
 
-Tune's wrappers are given neutral names and plain numbers only, so neither dots nor slashes in keys, nor
-lists and dictionaries among the values, mean anything to them. After a break a method remembers by
-being handed the recorded points as if it had proposed them, and their scores.
+Tune's wrappers get neutral names and plain numbers only, so neither dots nor slashes in keys, nor
+lists and dictionaries among the values, mean anything to them. A resumed method is given the recorded
+points as if it had proposed them, with their scores.
 """
 
 from __future__ import annotations
@@ -14,11 +14,21 @@ from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 from rayfish.errors import ConfigError, MissingExtra, Problem, RayfishError, did_you_mean
-from rayfish.sweep.searchers import options
-from rayfish.sweep.searchers.base import FAILED, OPEN, Known, Searcher, drawn, generator
+from rayfish.sweep.importance import is_number
+from rayfish.sweep.records import FAILED
+from rayfish.sweep.searchers.base import (
+    METHOD_CONFIG,
+    OPEN,
+    Known,
+    Searcher,
+    built,
+    check_settings,
+    drawn,
+    generator,
+    isolated,
+)
 from rayfish.sweep.searchers.codec import CATEGORY, REAL, WHOLE, Axis, axes
-from rayfish.sweep.searchers.isolate import isolated
-from rayfish.sweep.settings import DEFAULT_SAMPLES
+from rayfish.sweep.settings import DEFAULT_SAMPLES, Search
 from rayfish.sweep.space import Space
 
 _METRIC = "score"
@@ -27,12 +37,9 @@ _METRIC = "score"
 class TuneSearcher(Searcher):
     """A method behind one of Ray Tune's wrappers.
 
-    :param space: what may vary; the method sees every parameter that has a choice, also where its condition
-        does not hold
-    :param start: points to try first; what they leave out is drawn at random
-    :param maximise: whether more is better
-    :param config: `search.method_config`: what the wrapper takes
-    :param samples: how many points will be asked for, where that is known
+    The method sees every parameter that has a choice, also where its condition does not hold. What starting
+    points leave out is drawn at random.
+
     :raises MissingExtra: where the method's package is not installed
     :raises ConfigError: for parameters or settings that the method cannot take
     """
@@ -43,46 +50,33 @@ class TuneSearcher(Searcher):
     settings: ClassVar[tuple[str, ...]] = ()
 
     def __init__(
-        self,
-        space: Space,
-        start: Sequence[Mapping[str, Any]] = (),
-        *,
-        maximise: bool = True,
-        config: Mapping[str, Any] | None = None,
-        samples: int | None = None,
-        seed: int = 0,
+        self, search: Search, space: Space, start: Sequence[Mapping[str, Any]] = (), *, seed: int = 0
     ) -> None:
+        super().__init__(search, space, start, seed=seed)
         require(self.module, self.package, f"tune-{self.name}", f"search.method={self.name}")
-        self._space = space
         self._axes = [axis for axis in axes(space) if axis.form == REAL or axis.size > 1]
         self._names = {f"p{index}": axis for index, axis in enumerate(self._axes)}
-        self._start = list(start)
-        self._mode = "max" if maximise else "min"
-        self._config = dict(config or {})
-        self._seed = seed
-        options.check(self._config, self.settings, "search.method_config", f"the method {self.name}")
+        self._config = dict(search.method_config)
+        self._common: dict[str, Any] = {"metric": _METRIC, "mode": search.mode}
+        check_settings(self._config, self.settings, METHOD_CONFIG, f"the method {self.name}")
         self._refuse()
-        self._samples = samples
         self._asked: set[str] = set()
         self._wrapper: Any = None
         if self._axes:
             self._open(seed)
 
     def ask(self, number: int) -> dict[str, Any] | None:
-        """What the method proposes; a random point where it has nothing to propose before it knows more."""
+        """The method's proposal; a random point where it has none before it knows more scores."""
         if not self._axes:
             return drawn(self._space, {}, generator(self._seed, number))
-        given = self._start[number - 1] if number <= len(self._start) else None
+        given = self._start_point(number) if number <= len(self._start) else None
         found = self._suggest(number) if given is None else self._place(number, self._encoded(given, number))
         self._asked.add(str(number))
         values = {axis.parameter.key: self._out(axis, found[name]) for name, axis in self._names.items()}
         return drawn(self._space, values | dict(given or {}), generator(self._seed, number))
 
-    def report(self, number: int, step: float, value: float) -> None:
-        """Learns nothing on the way."""
-
     def tell(self, number: int, value: float | None, *, pruned: bool = False) -> None:
-        """A point is over; a failed one is taken back."""
+        """The final score; a failed point is withdrawn."""
         trial_id = str(number)
         if trial_id not in self._asked:
             return
@@ -94,7 +88,7 @@ class TuneSearcher(Searcher):
                 self._scored(trial_id, float(value))
 
     def recall(self, points: Sequence[Known]) -> None:
-        """Hands the method the recorded points as its own, and tells their scores."""
+        """Gives the method the recorded points as its own, with their scores."""
         if not points or not self._axes:
             return
         self._open(self._seed + 7919 * len(points))  # a sequence of its own would begin with the same points
@@ -113,8 +107,8 @@ class TuneSearcher(Searcher):
             try:
                 found = self._wrapper.suggest(str(number))
             except Exception as error:
-                said = str(error) or type(error).__name__
-                what = f"the method {self.name} could not propose point {number}: {said}"
+                why = str(error) or type(error).__name__
+                what = f"the method {self.name} could not propose point {number}: {why}"
                 hint = "set search.method=optuna, or change search.method_config"
                 raise RayfishError(what, hint) from error
         if isinstance(found, dict):
@@ -140,20 +134,17 @@ class TuneSearcher(Searcher):
 
     def _open(self, seed: int) -> None:
         with isolated(seed):
-            try:
-                self._wrapper = self._make(seed)
-            except (ValueError, TypeError, AssertionError) as error:
-                raise options.refused("search.method_config", f"the method {self.name}", error) from error
+            self._wrapper = built(self._make, {"seed": seed}, METHOD_CONFIG, f"the method {self.name}")
 
     @abstractmethod
     def _make(self, seed: int) -> Any:
-        """The wrapper."""
+        """Tune's wrapper of the library."""
 
     def _refuse(self) -> None:
         """Raises for parameters that the method cannot take."""
 
     def _reseed(self, number: int) -> None:
-        """Gives point `number` random numbers of its own, where the library lets us."""
+        """Gives point `number` random numbers of its own, where the library allows it."""
 
     def _in(self, codes: Mapping[str, Any]) -> dict[str, Any]:
         """Codes as this wrapper takes them: categories as words."""
@@ -176,7 +167,7 @@ class TuneSearcher(Searcher):
 
     @property
     def _domains(self) -> dict[str, Any]:
-        """The space in Tune's words."""
+        """The space as Tune's domains."""
         from ray import tune
 
         found: dict[str, Any] = {}
@@ -189,10 +180,6 @@ class TuneSearcher(Searcher):
             else:
                 found[name] = (tune.loguniform if axis.log else tune.uniform)(axis.low, axis.high)
         return found
-
-    @property
-    def _common(self) -> dict[str, Any]:
-        return {"metric": _METRIC, "mode": self._mode}
 
 
 class HyperOptSearcher(TuneSearcher):
@@ -227,7 +214,7 @@ class NevergradSearcher(TuneSearcher):
     """Nevergrad; by default its OnePlusOne, which suits few points and several at a time.
 
     NGOpt, which picks an algorithm by itself, picks some that fail with today's NumPy. The algorithms
-    keep their own state: after a break they go on from what is known, not to the digit.
+    keep their own state: resumed, they go on from the recorded scores, not to the digit.
     """
 
     name, package, module = "nevergrad", "nevergrad", "nevergrad"
@@ -240,19 +227,15 @@ class NevergradSearcher(TuneSearcher):
         name = str(self._config.get("optimizer", "OnePlusOne"))
         known = nevergrad.optimizers.registry
         if name not in known:
-            close = did_you_mean(name, known)
-            hint = (
-                f"did you mean {' or '.join(close)}?" if close else "for example OnePlusOne, CMA, TBPSA, DE"
-            )
-            where = "search.method_config.optimizer"
-            raise ConfigError([Problem(where, f"Nevergrad has no optimizer {name!r}", hint)])
+            close = " or ".join(did_you_mean(name, known))
+            hint = f"did you mean {close}?" if close else "for example OnePlusOne, CMA, TBPSA, DE"
+            what = f"Nevergrad has no optimizer {name!r}"
+            raise ConfigError([Problem(f"{METHOD_CONFIG}.optimizer", what, hint)])
         space = NevergradSearch.convert_search_space(self._domains)
         space.random_state.seed(seed % 2**32)
-        rest = {"budget": self._samples or DEFAULT_SAMPLES, "num_workers": 8} | self._config
+        rest = {"budget": self._search.num_samples or DEFAULT_SAMPLES, "num_workers": 8} | self._config
         rest.pop("optimizer", None)
-        rest["num_workers"] = max(
-            2, int(rest["num_workers"])
-        )  # one that must be told before it is asked hangs
+        rest["num_workers"] = max(2, int(rest["num_workers"]))  # with 1, asking before telling hangs
         return NevergradSearch(known[name], rest, space=space, **self._common)
 
     def _reseed(self, number: int) -> None:
@@ -272,7 +255,7 @@ class NevergradSearcher(TuneSearcher):
 class AxSearcher(TuneSearcher):
     """Ax: Sobol points first, then Gaussian processes.
 
-    Ax keeps its own random numbers: after a break it goes on from what is known, not to the digit.
+    Ax keeps its own random numbers: resumed, it goes on from the recorded scores, not to the digit.
     """
 
     name, package, module = "ax", "ax-platform", "ax"
@@ -292,8 +275,8 @@ class AxSearcher(TuneSearcher):
 class BayesOptSearcher(TuneSearcher):
     """Bayesian optimisation with a Gaussian process over plain numbers.
 
-    `random_search_steps` random points come first (10). Logarithms and steps are ours: it sees numbers
-    only, so lists of words cannot be searched with it.
+    `random_search_steps` random points come first (10). Logarithms and steps are handled here: it sees
+    numbers only, so lists of words cannot be searched with it.
     """
 
     name, package, module = "bayesopt", "bayesian-optimization", "bayes_opt"
@@ -302,9 +285,12 @@ class BayesOptSearcher(TuneSearcher):
     def _make(self, seed: int) -> Any:
         from ray.tune.search.bayesopt import BayesOptSearch
 
-        bounds = {name: _scale(axis) for name, axis in self._names.items()}
+        ends = {name: (axis.low, axis.high) for name, axis in self._names.items()}
+        bounds = {
+            n: tuple(math.log(x) if self._names[n].log else float(x) for x in e) for n, e in ends.items()
+        }
         config = {key: value for key, value in self._config.items() if key != "random_search_steps"}
-        rest = {"random_state": seed % 2**32, "random_search_steps": 0}
+        rest: dict[str, Any] = {"random_state": seed % 2**32, "random_search_steps": 0}
         rest |= {"skip_duplicate": True, "patience": 2**31} | self._common
         wrapper = BayesOptSearch(bounds, **rest | config)
         wrapper.optimizer._space._allow_duplicate_points = True  # steps make points meet
@@ -342,11 +328,10 @@ class BayesOptSearcher(TuneSearcher):
     def _refuse(self) -> None:
         problems = []
         for axis in self._axes:
-            words = [
-                v for v in axis.parameter.values if isinstance(v, bool) or not isinstance(v, int | float)
-            ]
-            if axis.form == CATEGORY and words:
-                what = f"bayesopt knows numbers only, and this is one of {_listed(axis.parameter.values)}"
+            values = axis.parameter.values
+            if axis.form == CATEGORY and not all(is_number(value) for value in values):
+                shown = ", ".join([*map(repr, values[:4]), *(["..."] if len(values) > 4 else [])])
+                what = f"bayesopt knows numbers only, and this is one of {shown}"
                 hint = "set search.method to optuna, hyperopt, nevergrad, ax or bohb"
                 problems.append(Problem(axis.parameter.key, what, hint))
         if problems:
@@ -356,18 +341,14 @@ class BayesOptSearcher(TuneSearcher):
 class BohbSearcher(TuneSearcher):
     """BOHB: a kernel density model per budget; the budgets are HyperBand's.
 
-    The scheduler says when a trial has used up a budget (`reached`). A trial that ends between two of
-    them counts for the step it ended at.
+    The scheduler reports when a trial has used up a budget (`reached`). A trial that ends between two
+    budgets counts for the step it ended at.
     """
 
     name, package, module = "bohb", "hpbandster", "hpbandster"
     settings = (
-        "min_points_in_model",
-        "top_n_percent",
-        "num_samples",
-        "random_fraction",
-        "bandwidth_factor",
-        "min_bandwidth",
+        *("min_points_in_model", "top_n_percent", "num_samples"),
+        *("random_fraction", "bandwidth_factor", "min_bandwidth"),
     )
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -384,7 +365,7 @@ class BohbSearcher(TuneSearcher):
             self._budgeted.add(str(number))
 
     def report(self, number: int, step: float, value: float) -> None:
-        """Remembers how far a trial is."""
+        """Records how far a trial is."""
         self._steps[str(number)] = float(step)
 
     def _suggest(self, number: int) -> dict[str, Any]:
@@ -392,7 +373,7 @@ class BohbSearcher(TuneSearcher):
         return super()._suggest(number)
 
     def _learn(self) -> None:
-        """Hands over what was reached since the last time; of points not yet recalled, later."""
+        """Reports the budgets reached since the last call; those of points not yet recalled, later."""
         for trial_id, value in self._ended.items():
             if trial_id not in self._budgeted:
                 self.reached(int(trial_id), self._steps.get(trial_id, 1.0), value)
@@ -410,18 +391,14 @@ class BohbSearcher(TuneSearcher):
         require("ConfigSpace", "ConfigSpace", "tune-bohb", "search.method=bohb")
         from ray.tune.search.bohb import TuneBOHB
 
-        return TuneBOHB(
-            _config_space(self._names),
-            bohb_config=self._config,
-            seed=seed % 2**31,
-            **self._common,
-        )
+        space = _config_space(self._names)
+        return TuneBOHB(space, bohb_config=self._config, seed=seed % 2**31, **self._common)
 
     def _reseed(self, number: int) -> None:
         self._wrapper._space.seed((self._seed * 1_000_003 + number) % 2**31)
 
     def _scored(self, trial_id: str, value: float) -> None:
-        self._ended[trial_id] = value  # whether a budget tells more is known when it is asked again
+        self._ended[trial_id] = value  # the budgets it reached may come before the next point
 
     def _failed(self, trial_id: str) -> None:
         """BOHB learns from budgets only; a failed trial is no budget."""
@@ -449,22 +426,11 @@ def _word(code: Any) -> str:
     return f"c{int(code)}"
 
 
-def _listed(values: Sequence[Any], most: int = 4) -> str:
-    shown = [repr(value) for value in values[:most]] + (["..."] if len(values) > most else [])
-    return ", ".join(shown)
-
-
 def _ranks(axis: Axis) -> list[int]:
     """The place of each of a list's numbers when they are sorted: neighbours are alike."""
     values = axis.parameter.values
     order = sorted(range(len(values)), key=lambda index: values[index])
     return [order.index(index) for index in range(len(values))]
-
-
-def _scale(axis: Axis) -> tuple[float, float]:
-    if axis.log:
-        return math.log(axis.low), math.log(axis.high)
-    return float(axis.low), float(axis.high)
 
 
 def _config_space(names: Mapping[str, Axis]) -> Any:
