@@ -12,7 +12,7 @@ import rayfish
 from rayfish import threads
 from rayfish.run import resources
 from rayfish.run.checkpoint import read_header
-from rayfish.supervise import pulse
+from rayfish.supervise import watchdog
 from tests.run.test_train import SMALL
 
 IMAGE = gym.spaces.Box(0, 255, (84, 84, 4), np.uint8)
@@ -72,7 +72,7 @@ def test_a_resumed_training_has_the_threads_of_its_checkpoint(free, ray_session,
     with rayfish.Trainer("cartpole", *SMALL) as trainer:
         assert trainer.threads == {"acting": 1, "learning": 1}
         trainer.restore(place)
-        free.setattr(pulse, "alive", lambda *_: seen.append(torch.get_num_threads()))
+        free.setattr(watchdog, "report_progress", lambda *_: seen.append(torch.get_num_threads()))
         trainer.step()
     assert trainer.threads == made
     assert seen[-1] == 4  # of the last update

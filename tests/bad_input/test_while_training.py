@@ -32,8 +32,8 @@ FAULTS = [
     Fault("env returns nan", train("not_a_number"), "an observation with nan at index 0 of shape (2,)"),
     Fault("env returns another shape", train("grows"), "an observation of shape (3,)", here=True),
     Fault("env pays an infinite reward", train("pays_too_much"), "a reward of inf", here=True),
-    Fault("env hangs", train("hangs", HANG), "it stands at world.py:42 in hangs"),
-    Fault("env hangs in c code", train("hangs_in_c", HANG), "it stands at world.py:47 in hangs_in_c"),
+    Fault("env hangs", train("hangs", HANG), "(at world.py:42 in hangs"),
+    Fault("env hangs in c code", train("hangs_in_c", HANG), "(at world.py:47 in hangs_in_c"),
     Fault("env runs out of memory", train("takes_all_memory"), "MemoryError"),
     Fault(
         "env raises on its runner up to the limit",
@@ -71,7 +71,7 @@ FAULTS = [
     Fault(
         "callback hangs",
         train("", "callbacks.callbacks_class=mine:Hangs fault_tolerance.no_progress_timeout_s=4"),
-        "no environment step and no update was made for 4 s; the main process stands at",
+        "no environment step and no update was made for 4 s (the main process is at",
         files={"mine.py": CALLBACKS},
     ),
     Fault(

@@ -13,7 +13,7 @@ import pytest
 
 from rayfish.envs.guard import close, guarded
 from rayfish.errors import EnvironmentFault
-from rayfish.supervise import pulse
+from rayfish.supervise import watchdog
 
 BOX = gym.spaces.Box(-1, 1, (2,), np.float32)
 
@@ -162,31 +162,31 @@ def test_a_call_that_hangs_is_found_with_its_line():
     thread = threading.Thread(target=env.step, args=(0,))
     thread.start()
     time.sleep(0.2)
-    what, hint = pulse.hanging(0.1)
-    assert pulse.hanging(60.0) is None
-    assert pulse.hanging(None) is None
-    assert pulse.hanging(0.1, others=[thread.ident]) is None
-    pulse.noticed_pause(time.monotonic() - 60, every=1.0)  # as after Ctrl-Z
-    assert pulse.hanging(0.1) is None
+    what, hint = watchdog.hanging_call(0.1)
+    assert watchdog.hanging_call(60.0) is None
+    assert watchdog.hanging_call(None) is None
+    assert watchdog.hanging_call(0.1, others=[thread.ident]) is None
+    watchdog.notice_pause(time.monotonic() - 60, every=1.0)  # as after Ctrl-Z
+    assert watchdog.hanging_call(0.1) is None
     over.set()
     thread.join()
-    assert "step() of Slow has not come back for 0.1 s, in step 1 of the episode" in what
-    assert "it stands at test_guard.py:" in what
+    assert "Slow.step() has been running for 0.1 s (at test_guard.py:" in what
+    assert ", in step 1 of the episode)" in what
     assert "fault_tolerance.env_timeout_s" in hint
-    assert pulse.hanging(0.0) is None
+    assert watchdog.hanging_call(0.0) is None
 
 
-def test_a_sign_of_life_is_heard_whatever_user_code_does_to_logging(monkeypatch):
+def test_a_heartbeat_is_sent_whatever_user_code_does_to_logging(monkeypatch):
     said = []
 
     class Voice(logging.Handler):
         def emit(self, record):
             said.append((record.name, record.getMessage()))
 
-    monkeypatch.setattr(pulse.pulse(), "voices", [Voice()])
+    monkeypatch.setattr(watchdog.activity(), "handlers", [Voice()])
     logging.disable(logging.CRITICAL)
     try:
-        pulse._say(logging.INFO, pulse.BEAT, "7 % done")
+        watchdog._send(logging.INFO, watchdog.HEARTBEAT, "7 % done")
     finally:
         logging.disable(logging.NOTSET)
-    assert said == [(pulse.BEAT, "7 % done")]
+    assert said == [(watchdog.HEARTBEAT, "7 % done")]

@@ -18,7 +18,7 @@ from rayfish.envs.processes import in_processes
 from rayfish.envs.spec import EnvSpec
 from rayfish.errors import EnvironmentFault
 from rayfish.supervise.error_messages import explain
-from rayfish.supervise.pulse import Patience
+from rayfish.supervise.watchdog import Patience
 
 WORLD = """
 import logging, os, time
@@ -130,7 +130,7 @@ def test_a_process_that_is_killed_is_named(make):
 
 
 def test_a_call_that_hangs_ends_the_process_and_says_where_it_stands(make):
-    with pytest.raises(EnvironmentFault, match=r"step\(\) of World has not come back .* it stands at world_"):
+    with pytest.raises(EnvironmentFault, match=r"World.step\(\) has been running for .* \(at world_"):
         stepped(make("hangs", 0.5))
 
 
@@ -166,7 +166,7 @@ import world
 import gymnasium as gym
 import numpy as np
 from rayfish.envs.processes import in_processes
-from rayfish.supervise.pulse import Patience
+from rayfish.supervise.watchdog import Patience
 from rayfish.envs.spec import EnvSpec
 vector = in_processes(EnvSpec("World", object=world.World), {"fault": "hangs"}, 2, Patience())
 vector.reset(seed=1)

@@ -127,7 +127,7 @@ def test_a_runner_that_hangs_is_restarted_and_its_line_is_told(words, capsys):
         "stop_conditions.training_iteration=3",
         plain=True,
     )
-    assert "step() of World has not come back for 1 s" in capsys.readouterr().out
+    assert "World.step() has been running for 1 s" in capsys.readouterr().out
     assert info_of(run)["counters"]["run/worker_restarts"] >= 1
     assert metrics_of(run)[-1]["run/env_steps"] >= 400
 

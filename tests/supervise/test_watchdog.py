@@ -14,7 +14,7 @@ import pytest
 from rayfish.errors import RayfishError, RunFailed
 from rayfish.experiment import Experiment
 from rayfish.run import trainer
-from rayfish.supervise import pulse, watchdog
+from rayfish.supervise import watchdog
 from rayfish.supervise.error_messages import explained
 from rayfish.supervise.watchdog import Watch
 
@@ -64,7 +64,7 @@ def test_standing_still_counts_only_where_progress_is_expected(experiment):
         with one.expecting_progress():
             for _ in range(10):
                 stand_still(0.1)
-                pulse.alive()
+                watchdog.report_progress()
     assert one.reason is None
 
 

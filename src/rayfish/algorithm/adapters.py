@@ -32,7 +32,7 @@ from rayfish.envs.rewards import clipped
 from rayfish.envs.spec import EnvSpec
 from rayfish.envs.vector import GymVector, Vector, holds_tensors
 from rayfish.nested import first_leaf
-from rayfish.supervise import pulse
+from rayfish.supervise import watchdog
 
 ALL = "__all__"
 
@@ -45,7 +45,7 @@ def env_creator(
     *,
     setup: Callable[[str], None] | None = None,
     role: str = "runner",
-    patience: pulse.Patience | None = None,
+    patience: watchdog.Patience | None = None,
     vector: str = STACKED,
     policy: str = "",
     failed: str = "",
@@ -60,7 +60,7 @@ def env_creator(
     :param failed: what a step becomes in which an environment fails and is remade (`envs.restarts`); "": an
         error
     """
-    return EnvCreator(spec, setup, role, patience or pulse.Patience(), vector, policy, failed)
+    return EnvCreator(spec, setup, role, patience or watchdog.Patience(), vector, policy, failed)
 
 
 @dataclass(frozen=True)
@@ -75,7 +75,7 @@ class EnvCreator:
     spec: EnvSpec
     setup: Callable[[str], None] | None = None
     role: str = "runner"
-    patience: pulse.Patience = field(default_factory=pulse.Patience)
+    patience: watchdog.Patience = field(default_factory=watchdog.Patience)
     vector: str = STACKED
     policy: str = ""
     failed: str = ""
@@ -150,7 +150,7 @@ class EnvCreator:
             _outlive_sigterm()
         # The driver is looked after by the run itself; a process that it forked is not.
         if name != "driver" or multiprocessing.parent_process() is not None:
-            pulse.watch(self.patience)
+            watchdog.watch_process(self.patience)
 
 
 class VectorContext(EnvContext):

@@ -44,7 +44,7 @@ from rayfish.experiment.sections import METHODS, OFFLINE
 from rayfish.experiment.words import in_main_script
 from rayfish.legacy.nested_keys import epsilon_schedule
 from rayfish.legacy.recordings import converted, old_files
-from rayfish.supervise.pulse import Patience
+from rayfish.supervise.watchdog import Patience
 
 if TYPE_CHECKING:
     from ray.rllib.algorithms.algorithm import Algorithm

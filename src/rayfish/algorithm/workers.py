@@ -16,7 +16,7 @@ from torch import nn
 
 from rayfish import threads
 from rayfish.compat.ray_internals import actor_table
-from rayfish.supervise import pulse
+from rayfish.supervise import watchdog
 
 if TYPE_CHECKING:
     from ray.rllib.algorithms.algorithm import Algorithm
@@ -104,7 +104,7 @@ def learner_is_lost(algorithm: Algorithm) -> bool:
 
 
 def follow_learners(
-    algorithm: Algorithm, setup: Callable[[str], None] | None, patience: pulse.Patience
+    algorithm: Algorithm, setup: Callable[[str], None] | None, patience: watchdog.Patience
 ) -> None:
     """Every update of a network counts as progress, and what remote learners log is heard."""
     _count_updates()
@@ -198,11 +198,11 @@ def _learner_manager(algorithm: Algorithm) -> Any:
     return group._worker_manager if group is not None and group.is_remote else None
 
 
-def _follow(learner: Any, setup: Callable[[str], None] | None, patience: pulse.Patience) -> None:
+def _follow(learner: Any, setup: Callable[[str], None] | None, patience: watchdog.Patience) -> None:
     if setup is not None:
         setup(f"learner {learner._learner_index or 0}")
     _count_updates()
-    pulse.watch(patience)
+    watchdog.watch_process(patience)
 
 
 _counting: list[Any] = []
@@ -213,4 +213,4 @@ def _count_updates() -> None:
     if not _counting:
         from torch.optim.optimizer import register_optimizer_step_post_hook
 
-        _counting.append(register_optimizer_step_post_hook(pulse.alive))
+        _counting.append(register_optimizer_step_post_hook(watchdog.report_progress))

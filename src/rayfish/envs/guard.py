@@ -1,7 +1,7 @@
 """Around every environment in training: what it returns is checked as it comes.
 
 A wrong observation would otherwise surface much later, inside a network, as a NaN or a shape error
-that names nothing of the user's. The guards also note since when a call has been running (`pulse`).
+that names nothing of the user's. The guards also report calls in progress to the watchdog.
 They hold plain data only, so that an environment can be pickled with its guard.
 """
 
@@ -22,8 +22,8 @@ import numpy as np
 from rayfish.envs.env_kind import agents_and_spaces, is_rllib_multi_agent
 from rayfish.envs.space_check import Reward, Wrong, observed
 from rayfish.errors import EnvironmentFault
-from rayfish.supervise.error_messages import NOTE
-from rayfish.supervise.pulse import Call, pulse, source_of
+from rayfish.supervise.error_messages import NOTE, source_of
+from rayfish.supervise.watchdog import Call, activity
 
 _logger = logging.getLogger(__name__)
 
@@ -56,7 +56,7 @@ def _warn_once(text: str) -> None:
 
 
 class _Guarding:
-    """What the guards share: which step of the episode it is, and how a fault is told."""
+    """What the guards share: which step of the episode it is, and how a fault is reported."""
 
     env: Any
     name: str
@@ -97,7 +97,7 @@ class _Guarding:
         raise NotImplementedError
 
     def _called(self, method: str, *arguments: Any, **options: Any) -> Any:
-        mine, me = pulse(), threading.get_ident()
+        mine, me = activity(), threading.get_ident()
         mine.running[me] = Call(time.monotonic(), self, method)
         try:
             result = getattr(self.env, method)(*arguments, **options)

@@ -3,7 +3,7 @@
 Gymnasium's `AsyncVectorEnv` with what a training needs besides. Its processes come from a clean fork
 server: forked from this one they would inherit locks that Ray's and torch's threads hold, and its
 display. What an environment prints or logs there reaches this process. A fault keeps its type and its
-place; a process that dies or hangs is told as that. Ctrl-C and SIGTERM are the run's business, which
+place; a process that dies or hangs is reported as such. Ctrl-C and SIGTERM are the run's business, which
 may still want an iteration to end. With the process that made them they end, however that ends.
 """
 
@@ -44,7 +44,9 @@ from rayfish.envs.restarts import restarting
 from rayfish.envs.rewards import clipped
 from rayfish.envs.spec import EnvConfig, EnvSpec
 from rayfish.errors import EnvironmentFault, RayfishError
-from rayfish.supervise import pulse
+from rayfish.supervise import watchdog
+from rayfish.supervise.error_messages import describe_exit
+from rayfish.supervise.worker_messages import HEARTBEAT
 
 CLOSE_S = 5.0
 """How long a process has to close its environment before it is ended by force."""
@@ -59,7 +61,7 @@ def in_processes(
     spec: EnvSpec,
     config: Any,
     num_envs: int,
-    patience: pulse.Patience,
+    patience: watchdog.Patience,
     failed: str = "",
     **options: Any,
 ) -> ProcessVector:
@@ -70,12 +72,12 @@ def in_processes(
     :param failed: what a step becomes in which an environment fails and is remade (`envs.restarts`)
     :param options: of Gymnasium's `AsyncVectorEnv`, in place of those of the batched path
     """
-    said = {name: getattr(config, name) for name in _WORKER if hasattr(config, name)}
+    worker = {name: getattr(config, name) for name in _WORKER if hasattr(config, name)}
     source = resolve(spec)
     known = gym.registry.get(source.gym_id) if source.gym_id is not None else None
     if source.registered:  # the other processes have no registry of Ray to look into
         spec = replace(spec, object=source.target)
-    maker = Maker(spec, dict(config), said, known, failed)
+    maker = Maker(spec, dict(config), worker, known, failed)
     return ProcessVector([maker] * num_envs, patience, spec.name, **options)
 
 
@@ -122,46 +124,48 @@ class ProcessVector(AsyncVectorEnv):
     def __init__(
         self,
         makers: Sequence[Callable[[], Any]],
-        patience: pulse.Patience,
+        patience: watchdog.Patience,
         name: str = "",
         **options: Any,
     ) -> None:
         self._name = name
-        self._told: BaseException | None = None
+        self._reported: BaseException | None = None
         if _START == "forkserver":  # what every process needs is imported once, by the server
             multiprocessing.get_context(_START).set_forkserver_preload([__name__])
-        heard, voice = multiprocessing.Pipe(duplex=False)
+        output, output_end = multiprocessing.Pipe(duplex=False)
         self._faults, faults = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)  # messages stay whole
         self._faults.settimeout(_FAULT_S)
         level = logging.getLogger().getEffectiveLevel()
-        worker = partial(_live, voice=voice, told=_Faults(faults), patience=patience, level=level)
+        worker = partial(
+            _live, output=output_end, faults=_FaultSender(faults), patience=patience, level=level
+        )
         try:
-            with _without_main(), self._deaths_told():
+            with _without_main(), self._report_deaths():
                 usual = {"shared_memory": True, "copy": False, "autoreset_mode": AutoresetMode.SAME_STEP}
                 super().__init__(makers, context=_START, worker=worker, **{**usual, **options})
         except BaseException:
             self._end(0.0)
             raise
-        finally:  # the processes have them now: the end of the last one is the end of what is heard
-            voice.close()
+        finally:  # the processes hold them now: the output ends with the last process
+            output_end.close()
             faults.close()
         # Not used; its semaphores would be taken apart at a time when Ray has ended who counts them.
         self.error_queue.close()
         del self.error_queue
-        lines = os.fdopen(os.dup(heard.fileno()), encoding="utf-8", errors="replace")
-        threading.Thread(target=_pass_on, args=(lines,), name="rayfish-env-voices", daemon=True).start()
+        lines = os.fdopen(os.dup(output.fileno()), encoding="utf-8", errors="replace")
+        threading.Thread(target=_repeat_output, args=(lines,), name="rayfish-env-output", daemon=True).start()
         _LIVE.add(self)
 
     def reset(self, *, seed: Any = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         """Begin all episodes."""
-        with self._deaths_told():
+        with self._report_deaths():
             return super().reset(seed=seed, options=options)
 
     def step(self, actions: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
         """One step of each."""
-        with self._deaths_told():
+        with self._report_deaths():
             result = super().step(actions)
-        pulse.alive()  # guards count in their own processes, where nobody looks
+        watchdog.report_progress()  # guards count in their own processes
         return result
 
     def close_extras(self, timeout: float | None = None, terminate: bool = False) -> None:
@@ -188,25 +192,25 @@ class ProcessVector(AsyncVectorEnv):
         self.closed = True
 
     @contextmanager
-    def _deaths_told(self) -> Iterator[None]:
+    def _report_deaths(self) -> Iterator[None]:
         """A broken pipe is a process that is gone: say which, and why."""
         try:
             yield
         except (EOFError, OSError) as error:
-            if error is self._told:  # an environment's own
+            if error is self._reported:  # an environment's own
                 raise
-            self._told = self._death()
-            raise self._told from None  # that a pipe has ended says nothing more
+            self._reported = self._death()
+            raise self._reported from None  # that a pipe has ended says nothing more
 
     def _raise_if_errors(self, successes: Any) -> None:
         """In place of Gymnasium's, which prints tracebacks and loses an exception's place and notes."""
         if not all(successes):
             self._state = AsyncState.DEFAULT
-            self._told = self._fault() or self._death()
-            raise self._told
+            self._reported = self._fault() or self._death()
+            raise self._reported
 
     def _fault(self) -> BaseException | None:
-        """What a process said of its end; None when it said nothing."""
+        """The fault that a process reported; None when it reported none."""
         try:
             index, pickled, text = pickle.loads(self._faults.recv(2 * _LONGEST))
         except OSError:
@@ -221,14 +225,14 @@ class ProcessVector(AsyncVectorEnv):
         return error
 
     def _death(self) -> BaseException:
-        said = self._fault()
-        if said is not None:
-            return said
+        reported = self._fault()
+        if reported is not None:
+            return reported
         for index, process in enumerate(self.processes):
             process.join(0.2)
             if process.exitcode is not None:
                 return EnvironmentFault(
-                    f"the process of environment {index} ({process.pid}) {_ended(process.exitcode)}",
+                    f"the process of environment {index} ({process.pid}) {describe_exit(process.exitcode)}",
                     "if memory is short, lower rollouts.num_envs_per_env_runner; "
                     f"rayfish env check {self._name} tries the environment by itself",
                 )
@@ -248,20 +252,20 @@ _LIVE: weakref.WeakSet[ProcessVector] = weakref.WeakSet()
 
 @atexit.register
 def _end_all() -> None:
-    """Before `multiprocessing` asks processes to end with SIGTERM, which they do not hear."""
+    """Before `multiprocessing` asks processes to end with SIGTERM, which they ignore."""
     for vector in list(_LIVE):
         if not vector.closed:
             vector._end(0.0)
 
 
-def _pass_on(lines: TextIO) -> None:
-    """What the processes say, said by this one: logged where it was logged, else printed."""
+def _repeat_output(lines: TextIO) -> None:
+    """Repeat the processes' output in this one: as log messages or as printed lines."""
     with lines, suppress(ValueError, OSError):
         for line in lines:
             if line.startswith(_RECORD):
                 level, name, text = json.loads(line[len(_RECORD) :])
-                if name == pulse.BEAT:
-                    pulse.alive()
+                if name == HEARTBEAT:
+                    watchdog.report_progress()
                 else:
                     logging.getLogger(name).log(level, "%s", text)
             elif line.strip():
@@ -287,13 +291,6 @@ def _without_main() -> Iterator[None]:
         spawn.get_preparation_data = original
 
 
-def _ended(code: int) -> str:
-    if code >= 0:
-        return f"ended by itself with exit code {code}"
-    why = ": by hand, or by the system when memory runs out" if code == -signal.SIGKILL else ""
-    return f"was killed ({signal.Signals(-code).name}){why}"
-
-
 def _live(  # noqa: PLR0917
     index: int,
     maker: Callable[[], Any],
@@ -303,37 +300,37 @@ def _live(  # noqa: PLR0917
     unused: Any,
     autoreset: AutoresetMode,
     *,
-    voice: Connection,
-    told: _Faults,
-    patience: pulse.Patience,
+    output: Connection,
+    faults: _FaultSender,
+    patience: watchdog.Patience,
     level: int,
 ) -> None:
     """The life of one process: an environment is made, then Gymnasium's own loop."""
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, _go_on)
     threading.Thread(target=_end_with_parent, name="rayfish-parent", daemon=True).start()
-    _speak(voice, level)
-    pulse.pulse().give_up = partial(_give_up, index, told)
-    pulse.watch(patience)
+    _redirect_output(output, level)
+    watchdog.activity().give_up = partial(_give_up, index, faults)
+    watchdog.watch_process(patience)
     try:
         env = maker()
     except Exception as error:
-        told.put((index, type(error), error, ""))
+        faults.put((index, type(error), error, ""))
         pipe.send((None, False))
         return
-    with suppress(EOFError, OSError):  # nobody is there to be told that nobody is there
-        _async_worker(index, lambda: env, pipe, parent_pipe, memory, told, autoreset)
+    with suppress(EOFError, OSError):  # the parent is gone
+        _async_worker(index, lambda: env, pipe, parent_pipe, memory, faults, autoreset)
 
 
-class _Faults:
+class _FaultSender:
     """In place of Gymnasium's queue of errors: in a form that another process can read, and sent at once."""
 
     def __init__(self, to: socket.socket) -> None:
         self._to = to
 
-    def put(self, said: tuple[int, Any, Any, str]) -> None:
-        """As Gymnasium's loop tells it: index, type, exception, traceback."""
-        index, _, error, _ = said
+    def put(self, fault: tuple[int, Any, Any, str]) -> None:
+        """As Gymnasium's loop calls it: index, type, exception, traceback."""
+        index, _, error, _ = fault
         notes = getattr(error, "__notes__", None)
         if notes:
             del error.__notes__  # the text ends with the message itself
@@ -346,9 +343,9 @@ class _Faults:
             self._to.send(pickle.dumps((index, b"", text)))
 
 
-def _give_up(index: int, told: _Faults, what: str, hint: str) -> None:
+def _give_up(index: int, faults: _FaultSender, what: str, hint: str) -> None:
     """A call into the environment hangs: this process ends, and says why."""
-    told.put((index, EnvironmentFault, EnvironmentFault(what, hint), ""))
+    faults.put((index, EnvironmentFault, EnvironmentFault(what, hint), ""))
     os._exit(1)
 
 
@@ -365,11 +362,11 @@ def _end_with_parent() -> None:
         os._exit(1)
 
 
-def _speak(voice: Connection, level: int) -> None:
+def _redirect_output(output: Connection, level: int) -> None:
     """Let what is printed and logged here reach the process that made this one."""
     for descriptor in (1, 2):
-        os.dup2(voice.fileno(), descriptor)
-    voice.close()
+        os.dup2(output.fileno(), descriptor)
+    output.close()
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):  # whole lines: the other processes write there, too
             stream.reconfigure(line_buffering=True, write_through=False)

@@ -22,8 +22,8 @@ from rayfish.run.lease import Taken, this_process
 from rayfish.run.signing import hand_over
 from rayfish.streams import steady
 from rayfish.supervise.logs import capture
-from rayfish.supervise.ray_watch import Lookout
 from rayfish.supervise.signals import Interrupts, exit_code
+from rayfish.supervise.watchdog import RayWatch
 from rayfish.sweep import capacity
 from rayfish.sweep.directory import RUNNING, SweepDirectory
 from rayfish.sweep.records import DONE, FAILED, STOPPED, EventTable, read_events
@@ -81,7 +81,7 @@ def run_jobs(
     left = replace(jobs, jobs=tuple(job for job in jobs.jobs if job.name not in {r.name for r in earlier}))
     found = {result.name: result for result in earlier}
     if left.jobs:
-        with Lookout() as lookout, running_ray(options) as ray, capture(place / LOG, _unheard, "ERROR"):
+        with RayWatch() as lookout, running_ray(options) as ray, capture(place / LOG, _unheard, "ERROR"):
             lookout.begin(f"rayfish tune --resume {place}")
             where = f"the cluster at {options.address}" if options.address else "this machine"
             left = _shared(left, capacity.of_ray(ray, where))
@@ -168,7 +168,7 @@ class _Runner:
         self._stopping = False
         self.results: dict[str, JobResult] = {}
 
-    def run(self, interrupts: Interrupts, lookout: Lookout) -> None:
+    def run(self, interrupts: Interrupts, lookout: RayWatch) -> None:
         """Until all have ended, or until Ctrl-C, which ends all of them.
 
         The first Ctrl-C is only looked for between two answers, so that none of them is lost.

@@ -39,7 +39,7 @@ from rayfish.metrics.stats import bootstrap_ci
 from rayfish.nested import map_nested
 from rayfish.run.player import check_length
 from rayfish.run.policy import Agent
-from rayfish.supervise.pulse import alive
+from rayfish.supervise.watchdog import report_progress
 
 ALL = "all"
 """Stands for every baseline that an environment brings."""
@@ -290,7 +290,7 @@ def _batch(  # noqa: PLR0917
     begin(np.arange(vector.num_slots))
     while len(rows) < vector.num_slots:
         moment = vector.step(act(obs))
-        alive()
+        report_progress()
         obs, steps = moment.obs, steps + 1
         finished = vector.take_finished()
         for place, slot in enumerate(finished.slots):

@@ -23,7 +23,7 @@ from rayfish.compat import local_ray, ray_node
 from rayfish.envs.resolve import OWN_NAMES
 from rayfish.errors import RayfishError
 from rayfish.run import token
-from rayfish.supervise.ray_watch import Lifeline
+from rayfish.supervise.watchdog import RayHealth
 from rayfish.threads import machine_cpus
 
 MEANWHILE = "rayfish-meanwhile"
@@ -244,7 +244,7 @@ def _descendants(processes: list[Any]) -> list[psutil.Process]:
 
 
 def _end(ray: Any) -> None:
-    if Lifeline().lost():
+    if RayHealth().lost():
         ray_node.end_local_ray()
         ray_node.returns_in_time(ray.shutdown, _FAREWELL_S)
     elif ray.is_initialized():

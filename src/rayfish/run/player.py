@@ -27,7 +27,7 @@ from rayfish.run.directory import find_checkpoint
 from rayfish.run.policy import Agent, load
 from rayfish.run.policy_files import read_policies
 from rayfish.run.trust import code_in_env, code_in_policies, is_trusted, own_paths, require
-from rayfish.supervise.pulse import alive
+from rayfish.supervise.watchdog import report_progress
 
 _OF_TRAINING = (
     *("algo", "training", "learners", "resources", "stop_conditions", "checkpoint"),
@@ -185,7 +185,7 @@ def opened(game: Game) -> Iterator[Any]:
     env = envs.make(
         envs.from_experiment(experiment, evaluation=True), envs.env_config_of(experiment, evaluation=True)
     )
-    alive()
+    report_progress()
     try:
         _require_spaces(game.agent, env, str(experiment.environment.env))
         with threads.limited_to(1):  # one observation at a time gains nothing from more
@@ -249,7 +249,7 @@ def _episode(
             for name, observation in to_act.items()
         }
         now = _moment(env.step(actions if multi else actions[None]), multi)
-        alive()
+        report_progress()
         length += 1
         infos |= now.infos
         for name, reward in now.rewards.items():

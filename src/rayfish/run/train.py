@@ -295,7 +295,7 @@ class Run:
         if not fitting.batched and self.experiment.rollouts.runner == "auto":
             self.console.note(f"RLlib's env runner samples: {fitting.why}")
         self.console.status("starting Ray and building the algorithm")
-        self._open.enter_context(watchdog.spoken_for(self._last_words))
+        self._open.enter_context(watchdog.with_last_words(self._last_words))
         self.trainer = self._open.enter_context(self._open_trainer())
         self.interrupts.begin()
         resume_at = self._restore() if self.resumed else None

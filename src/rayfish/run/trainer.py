@@ -38,9 +38,8 @@ from rayfish.run.trainer_names import TrainerNames, as_evaluation
 from rayfish.run.trust import require_checkpoint
 from rayfish.run.worker_failures import Losses, require_finite
 from rayfish.supervise.error_messages import explained
-from rayfish.supervise.logs import hear_workers, settle, setup_worker
-from rayfish.supervise.pulse import Patience
-from rayfish.supervise.watchdog import Watch
+from rayfish.supervise.logs import settle, setup_worker, worker_output_to
+from rayfish.supervise.watchdog import Patience, Watch
 
 _STOP_S, _BUSY_STOP_S = 60.0, 5.0
 """How long workers have to close their environments: at the end of a run, and in an interrupted iteration."""
@@ -101,7 +100,7 @@ class Trainer(TrainerNames):
             name, paths = self.experiment.algo.name, self.experiment.paths
             workers = resources.remote_workers(self.experiment)
             self._open.enter_context(running_ray(options, paths, workers, partial(import_ahead, name)))
-            self._open.enter_context(hear_workers(_print, self._log_level))
+            self._open.enter_context(worker_output_to(_print, self._log_level))
             if self.experiment.debugging.deterministic:
                 self._open.enter_context(repeatable_kernels())
             self._scratch = self._open.enter_context(

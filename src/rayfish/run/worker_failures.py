@@ -12,7 +12,7 @@ from rayfish.compat.ray_node import memory_of_killed
 from rayfish.errors import RunFailed
 from rayfish.metrics import names
 from rayfish.supervise.error_messages import LESS_MEMORY, Reason, explain_exit
-from rayfish.supervise.worker_messages import heard
+from rayfish.supervise.worker_messages import worker_messages
 
 if TYPE_CHECKING:
     from rayfish.algorithm.workers import WorkerStatus
@@ -53,7 +53,7 @@ class Losses:
         self._deaths: dict[str, int] = {}
         self._processes: dict[str, int] = {}
         self._dropped = self._anew = 0
-        heard.begin(self._env)
+        worker_messages.begin(self._env)
 
     def rebuilt(self, algorithm: Any) -> None:
         """The algorithm was built (again): its workers begin their own counts at zero."""
@@ -221,8 +221,8 @@ class Losses:
 
 def _latest() -> str:
     """Why an environment failed last."""
-    reasons = list(heard.by_name.values())
-    heard.by_name.clear()
+    reasons = list(worker_messages.by_name.values())
+    worker_messages.by_name.clear()
     return f": {reasons[-1].what}" if reasons else ""
 
 
@@ -259,7 +259,7 @@ def _awaited(worker: str, pid: int) -> Reason | None:
     """Why a worker died; what it said last may still be on its way."""
     until = time.monotonic() + _WAIT_FOR_REASON_S
     while True:
-        reason = heard.why(worker, pid)
-        if reason is not None or time.monotonic() > until or not heard.voices:
+        reason = worker_messages.why(worker, pid)
+        if reason is not None or time.monotonic() > until or not worker_messages.connected:
             return reason
         time.sleep(0.05)

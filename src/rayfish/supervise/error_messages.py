@@ -12,17 +12,19 @@ from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from types import FrameType
+from typing import TYPE_CHECKING, Any
 
 from rayfish.errors import CheckpointError, RayfishError, RunFailed
 from rayfish.files import is_full, why_unwritable
-from rayfish.supervise.pulse import is_library
 
 if TYPE_CHECKING:
     from rayfish.experiment import Experiment
     from rayfish.supervise.watchdog import Watch
 
 _FRAME = re.compile(r'File "(?P<file>[^"]+)", line (?P<line>\d+), in (?P<name>\S+)')
+_RAYFISH = str(Path(__file__).resolve().parent.parent)
+_LIBRARY = ("site-packages", "dist-packages", "/lib/python3", "<frozen", "<string>")
 _TRACEBACK = "Traceback (most recent call last):"
 _OWN_ERROR = re.compile(r"^rayfish\.errors\.\w+: ")
 _NEXT_STEP = "next step: "
@@ -220,3 +222,37 @@ def root_message(error: BaseException) -> str:
             named = re.match(r"^[\w.]+(Error|Exception|Fault)\b", lines[-1])
             return lines[-1] if named else f"{type(cause).__name__}: {lines[-1]}"
     return type(chain(error)[-1]).__name__
+
+
+def source_of(env: Any, method: str) -> tuple[str, str, int]:
+    """The user's class, its file and the line where `method` is defined ("" and 0 when unknown)."""
+    layer, outer = env, None
+    while layer is not None and layer is not outer:
+        code = getattr(getattr(type(layer), method, None), "__code__", None)
+        if code is not None and not is_library(code.co_filename):
+            return type(layer).__name__, code.co_filename, code.co_firstlineno
+        layer, outer = getattr(layer, "env", None), layer
+    return type(getattr(env, "unwrapped", env)).__name__, "", 0
+
+
+def user_line(frame: FrameType | None) -> str:
+    """The line of the user's own code in a stack: `file:line in function`, "" when there is none."""
+    while frame is not None:
+        file = frame.f_code.co_filename
+        if not is_library(file):
+            return f"{file}:{frame.f_lineno} in {frame.f_code.co_name}"
+        frame = frame.f_back
+    return ""
+
+
+def is_library(file: str) -> bool:
+    """Whether a source file is Python's, an installed package's or ours, and not the user's."""
+    return file.startswith((_RAYFISH, "<")) or any(part in file for part in _LIBRARY)
+
+
+def describe_exit(code: int) -> str:
+    """How a child process ended, by its exit code as `subprocess` and `multiprocessing` report it."""
+    if code >= 0:
+        return f"ended by itself with exit code {code}"
+    why = ": by hand, or by the system when memory runs out" if code == -signal.SIGKILL else ""
+    return f"was killed ({signal.Signals(-code).name}){why}"

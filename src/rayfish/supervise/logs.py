@@ -24,8 +24,7 @@ from rayfish.compat.ray_internals import worker_output_dispatcher
 from rayfish.printable import printable
 from rayfish.streams import steady
 from rayfish.supervise import log_records
-from rayfish.supervise.pulse import BEAT
-from rayfish.supervise.worker_messages import heard
+from rayfish.supervise.worker_messages import HEARTBEAT, worker_messages
 
 Sink = Callable[[str, str, str], None]
 """Called with (level, who, text), from any thread."""
@@ -83,10 +82,10 @@ def capture(log_file: Path, sink: Sink, level: str = "WARN") -> Iterator[None]:
 
 
 @contextmanager
-def hear_workers(sink: Sink, level: str = "WARN") -> Iterator[None]:
+def worker_output_to(sink: Sink, level: str = "WARN") -> Iterator[None]:
     """For a notebook: workers' messages reach `sink`, the driver's own output is left alone.
 
-    Does nothing inside `capture`, which hears the workers already.
+    Does nothing inside `capture`, which has the workers' messages already.
     """
     if "emit" in vars(worker_output_dispatcher()):
         yield
@@ -198,10 +197,10 @@ class _Router:
         if not self._names:
             return
         until = time.monotonic() + _DRAIN_AT_MOST_S
-        heard = max(self.last_worker_message, time.monotonic())
-        while time.monotonic() < min(until, heard + _QUIET_FOR_S):
+        last = max(self.last_worker_message, time.monotonic())
+        while time.monotonic() < min(until, last + _QUIET_FOR_S):
             time.sleep(0.05)
-            heard = max(heard, self.last_worker_message)
+            last = max(last, self.last_worker_message)
 
     def _record(self, source: tuple[Any, Any], text: str) -> None:
         found = log_records.decode(text)
@@ -209,8 +208,8 @@ class _Router:
             return
         level, worker, logger, message = found
         self._names[source] = worker
-        ours = heard.record(worker, logger, message)
-        if logger == BEAT:
+        ours = worker_messages.record(worker, logger, message)
+        if logger == HEARTBEAT:
             return
         if level != log_records.HELLO:
             number = logging.getLevelNamesMapping().get(level, logging.INFO)
@@ -218,7 +217,7 @@ class _Router:
             self.deliver(worker, replace(line, quiet=True) if ours else line)
 
     def _printed(self, source: tuple[Any, Any], data: Mapping[str, Any], text: str) -> None:
-        heard.printed(text)
+        worker_messages.printed(text)
         line = log_records.from_text(text.rstrip())
         if data.get("pid") in ("raylet", "gcs_server"):
             line = log_records.Line(line.level, line.text, ours=False, quiet=line.quiet)
@@ -306,7 +305,7 @@ class _DriverHandler(logging.Handler):
         try:
             text = self.format(record)
             if log_records.is_ray_logger(record.name):
-                heard.fault(DRIVER, text)
+                worker_messages.fault(DRIVER, text)
             self._router.deliver(DRIVER, log_records.from_logger(record.levelno, record.name, text))
         except Exception:
             self.handleError(record)
@@ -337,7 +336,7 @@ class _Tee(io.TextIOBase):
             # A progress bar redraws itself after "\r": its last state is the line.
             line = raw.rstrip("\r").rpartition("\r")[2]
             if line.strip():
-                heard.printed(line)
+                worker_messages.printed(line)
                 router.deliver(DRIVER, log_records.from_text(line))
         return len(text)
 

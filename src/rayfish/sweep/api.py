@@ -26,8 +26,8 @@ from rayfish.run.resources import require_answer
 from rayfish.run.trust import require_sweep
 from rayfish.streams import steady
 from rayfish.supervise.logs import capture
-from rayfish.supervise.ray_watch import Lookout
 from rayfish.supervise.signals import Interrupts
+from rayfish.supervise.watchdog import RayWatch
 from rayfish.sweep import capacity, messages, nodes, outcome, planning, records, settings
 from rayfish.sweep.directory import FAILED, RUNNING, STOPPED, SweepDirectory, find_sweep, list_sweeps
 from rayfish.sweep.experiment import ExperimentTarget
@@ -158,7 +158,7 @@ def _held(
 ) -> tuple[SweepDirectory, SweepView, str]:
     """The sweep with Ray, its workers and its folder held open; what it came to."""
     resumed = folder is not None
-    lookout = stack.enter_context(Lookout())
+    lookout = stack.enter_context(RayWatch())
     interrupts = stack.enter_context(Interrupts(lambda line: None))
     ray = stack.enter_context(running_ray(options, plan.paths, workers=1))
     room = capacity.of_ray(ray, f"the cluster at {options.address}" if options.address else "this machine")
@@ -205,7 +205,7 @@ def _held(
 def _session(
     loop: Loop,
     interrupts: Interrupts,
-    lookout: Lookout,
+    lookout: RayWatch,
     stack: ExitStack,
     *,
     plain: bool | None,

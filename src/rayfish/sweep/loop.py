@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from rayfish.errors import RayfishError
-from rayfish.supervise.ray_watch import Lookout
 from rayfish.supervise.signals import Interrupts
+from rayfish.supervise.watchdog import RayWatch
 from rayfish.sweep import messages, pbt_checkpoints, records
 from rayfish.sweep.directory import SweepDirectory
 from rayfish.sweep.live import LiveTable
@@ -142,7 +142,7 @@ class Loop:
         require_point(self.plan.space, found, str(self.folder.table_file))
         return {**event, "params": found}
 
-    def run(self, live: LiveTable, interrupts: Interrupts, lookout: Lookout) -> str:
+    def run(self, live: LiveTable, interrupts: Interrupts, lookout: RayWatch) -> str:
         """Until all is done or something ends it; gives the sweep's status."""
         self.live = live
         looked = time.monotonic()

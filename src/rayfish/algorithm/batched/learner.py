@@ -22,7 +22,7 @@ from ray.rllib.utils.metrics import (
 
 from rayfish.algorithm.batched.ppo import PPO, PPOSettings
 from rayfish.algorithm.batched.rollout import Rollout
-from rayfish.supervise import pulse
+from rayfish.supervise import watchdog
 
 COMPILED = "torch_compile"
 """Key of `learner_config_dict` under which `framework.torch_compile_learner` arrives."""
@@ -65,7 +65,7 @@ class BatchedPPOLearner(PPOTorchLearner):
         with warnings.catch_warnings():
             # cuDNN would rather have an LSTM's weights in a piece of their own than in the optimizer's.
             warnings.filterwarnings("ignore", message="RNN module weights are not part")
-            losses = self._loop(policy).update(rollouts, settings, on_step=pulse.alive)
+            losses = self._loop(policy).update(rollouts, settings, on_step=watchdog.report_progress)
         values = torch.stack(list(losses.values())).tolist()
         self.metrics.log_dict(dict(zip(losses, values, strict=True)), key=policy, window=1)
         steps = sum(len(rollout) for rollout in rollouts)

@@ -27,7 +27,7 @@ from rayfish.algorithm.batched.learner import count_trained
 from rayfish.algorithm.batched.replay.buffer import Batch
 from rayfish.algorithm.batched.sac import SAC, Network, SACSettings
 from rayfish.nested import map_nested
-from rayfish.supervise import pulse
+from rayfish.supervise import watchdog
 
 
 class _Series:
@@ -73,7 +73,7 @@ class _Series:
             self._loop.update_target(self._tau)
             self._target_updates += 1
             self.last_update_ts_by_mid[self._policy] = timestep
-        pulse.alive()
+        watchdog.report_progress()
         return errors
 
     def finish(self: Any, timestep: int) -> Any:
