@@ -207,7 +207,7 @@ def test_a_population_in_turns_that_may_not_wait_is_told_how_to_be_fair():
 
 
 def test_a_move_is_remembered_until_the_trial_has_reported_since():
-    from rayfish.sweep.pbt_checkpoints import taken_last
+    from rayfish.sweep.records import taken_last
 
     move = {"event": "move", "trial": 1, "donor": "handed-over/2", "source": 2}
     start, report = {"event": "start", "trial": 1}, {"event": "report", "trial": 1}

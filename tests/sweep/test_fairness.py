@@ -240,9 +240,9 @@ def test_a_killed_trial_repeats_no_report_it_had_taken_over(tmp_path):
     (folder / "checkpoints" / "000015").mkdir(parents=True)
     (folder / "checkpoint").symlink_to("checkpoints/000015")
     (folder / "metrics.jsonl").write_text("".join(json.dumps({COUNT: n}) + "\n" for n in lines) + '{"tor')
-    task = Task(1, "trial", {}, folder, resume=True, heard=(COUNT, 13))
+    task = Task(1, "trial", {}, folder, resume=True, known_until=(COUNT, 13))
     work = FunctionTarget(lambda config: 1.0, {}, Resources(), "score").begin(task)
-    assert [line[COUNT] for line in work.missed(task.heard)] == [14, 15]
+    assert [line[COUNT] for line in work.missed(task.known_until)] == [14, 15]
     kept = (folder / "metrics.jsonl").read_text().splitlines()
     assert [json.loads(line)[COUNT] for line in kept] == lines[:8]
     work.end(STOPPED, "")

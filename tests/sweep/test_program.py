@@ -401,7 +401,7 @@ class TestCheckpoints:
         assert [report(work)["reports"] for _ in range(3)] == [1, 2, 3]
         work._process.stop()  # as when the worker is killed: program.json knows of the first report only
         (tmp_path / "trial-007/models/9999.txt").unlink(missing_ok=True)
-        again = begin(tmp_path, values, {"x": 1}, resume=True, heard=("reports", 3.0))
+        again = begin(tmp_path, values, {"x": 1}, resume=True, known_until=("reports", 3.0))
         assert [r["reports"] for r in reports(again)] == [4, 5, 6]
 
     def test_checkpoints_of_an_earlier_sweep_are_not_the_trials(self, tmp_path, values):

@@ -33,7 +33,7 @@ from rayfish.sweep.directory import FAILED, RUNNING, STOPPED, SweepDirectory, fi
 from rayfish.sweep.experiment import ExperimentTarget
 from rayfish.sweep.function import FunctionTarget
 from rayfish.sweep.live import LiveTable, final_table, open_live
-from rayfish.sweep.loop import Brains, Loop, open_brains
+from rayfish.sweep.loop import Loop, SearchState, open_search_state
 from rayfish.sweep.outcome import Result
 from rayfish.sweep.plan import Plan
 from rayfish.sweep.searchers import method_of
@@ -134,23 +134,23 @@ def run(
         require_answer(options.address)
     for note in [*plan.notes, *plan.target.fit_to(options)]:
         console.print(Text(f"note: {note}"), soft_wrap=not console.is_terminal)
-    brains = open_brains(plan)
+    search_state = open_search_state(plan)
     console.print(Text("starting Ray" if not options.address else "joining Ray", style="dim"))
     try:
         with ExitStack() as stack:
-            sweep, view, status = _held(plan, options, brains, folder, stack, plain=plain)
+            sweep, view, status = _run_session(plan, options, search_state, folder, stack, plain=plain)
     except KeyboardInterrupt:
         last = folder or next((s for s in list_sweeps(plan.root) if s.data.get("pid") == os.getpid()), None)
         go_on = f"at once; to go on: rayfish tune --resume {last.path}" if last else "before it began"
         console.print(Text(f"\nstopped {go_on}"), soft_wrap=True)
         raise
-    return _told(plan, sweep, view, status, console)
+    return _finish_report(plan, sweep, view, status, console)
 
 
-def _held(
+def _run_session(
     plan: Plan,
     options: RayOptions,
-    brains: Brains,
+    search_state: SearchState,
     folder: SweepDirectory | None,
     stack: ExitStack,
     *,
@@ -165,11 +165,11 @@ def _held(
     resources = _usual(plan)
     slots = room.require(resources, _smaller(plan, resources, room, options.address))
     slots = min(slots, plan.search.max_concurrent or slots)
-    crew = TrialWorkers(
+    workers = TrialWorkers(
         ray, plan.target, room, usual=resources, reuse=plan.search.reuse_workers, paths=plan.paths
     )
     if folder is None and (waiting := _waiting_for_each_other(plan, slots)) is not plan:
-        plan, brains = waiting, open_brains(waiting)
+        plan, search_state = waiting, open_search_state(waiting)
     if folder is None:
         plan.target.check(plan, options)
         folder = SweepDirectory.create(plan.root, plan.name, _about(plan))
@@ -188,7 +188,7 @@ def _held(
     status = FAILED
     try:
         with folder.writing():
-            loop = Loop(plan, folder, crew, view, brains)
+            loop = Loop(plan, folder, workers, view, search_state)
             folder.update(total=view.total)
             status = _session(loop, interrupts, lookout, stack, plain=plain, resumed=resumed)
     except KeyboardInterrupt:
@@ -239,7 +239,9 @@ def _session(
     return FAILED if status == records.DONE and view.trials and not scored else status
 
 
-def _told(plan: Plan, folder: SweepDirectory, view: SweepView, status: str, console: Console) -> Result:
+def _finish_report(
+    plan: Plan, folder: SweepDirectory, view: SweepView, status: str, console: Console
+) -> Result:
     """Writes what remains of the sweep, and shows the end to the user."""
     console.print(final_table(view), soft_wrap=not console.is_terminal)
     with folder.writing():

@@ -23,7 +23,7 @@ from rayfish.run.engine import RayOptions
 from rayfish.run.train import Run
 from rayfish.run.trainer import with_warm_start
 from rayfish.supervise.error_messages import writing
-from rayfish.sweep.task import DONE, Resources, Target, Task, Work, unheard
+from rayfish.sweep.task import DONE, Resources, Target, Task, Work, unrecorded
 from rayfish.terminal import Console as RichConsole
 
 METRIC = names.RETURN_MEAN
@@ -159,10 +159,10 @@ class ExperimentWork(Work):
                 self.run.iterate()
         return self.run.trainer.metrics
 
-    def missed(self, heard: tuple[str, float]) -> list[Mapping[str, Any]]:
+    def missed(self, known_until: tuple[str, float]) -> list[Mapping[str, Any]]:
         """The iterations up to the checkpoint it goes on from."""
         file, done = self.run.directory.metrics_file, self.run.trainer.iteration
-        return unheard(file, heard, names.ITERATION, done)
+        return unrecorded(file, known_until, names.ITERATION, done)
 
     def save(self) -> str:
         """A checkpoint of this iteration."""

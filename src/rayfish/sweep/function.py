@@ -31,7 +31,7 @@ from typing import Any, TextIO
 from rayfish.errors import RayfishError
 from rayfish.files import atomic_link, atomic_write, link_or_copy, remove
 from rayfish.metrics.sinks.jsonl import roll_back
-from rayfish.sweep.task import STOPPED, Resources, Target, Task, Work, unheard
+from rayfish.sweep.task import STOPPED, Resources, Target, Task, Work, unrecorded
 
 COUNT = "training_iteration"
 """The number of a report, by the name that Ray Tune gives it; a function may have a `step` of its own."""
@@ -150,9 +150,9 @@ class FunctionWork(Work):
         self._over = kind != "report"
         return value
 
-    def missed(self, heard: tuple[str, float]) -> list[Mapping[str, Any]]:
+    def missed(self, known_until: tuple[str, float]) -> list[Mapping[str, Any]]:
         """What it had reported before it was interrupted, up to its checkpoint."""
-        return unheard(self.folder / "metrics.jsonl", heard, COUNT, self.count)
+        return unrecorded(self.folder / "metrics.jsonl", known_until, COUNT, self.count)
 
     def save(self) -> str:
         """The last checkpoint that was reported."""

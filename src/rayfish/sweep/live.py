@@ -135,7 +135,7 @@ class PlainLines(LiveTable):
 
     def __init__(self, view: SweepView, out: RichConsole) -> None:
         super().__init__(view, out)
-        self._told: set[int] = set()
+        self._printed: set[int] = set()
         self._best: float | None = None
         self._summed_up = time.monotonic()
         self._print(f"rayfish tune: {view.title}")
@@ -145,13 +145,13 @@ class PlainLines(LiveTable):
         """Those that ended in an earlier session have had their line."""
         for number, trial in self._view.trials.items():
             if trial.finished:
-                self._told.add(number)
+                self._printed.add(number)
                 self._best = trial.value if self._view.search.better(trial.value, self._best) else self._best
 
     def trial_failed(self, trial: Trial) -> None:
         """Say which trial failed, at which point, and why."""
         if trial.state == FAILED:
-            self._told.add(trial.number)
+            self._printed.add(trial.number)
         super().trial_failed(trial)
 
     def close(self) -> None:
@@ -162,8 +162,8 @@ class PlainLines(LiveTable):
     def _show(self) -> None:
         ended = sorted(self._view.trials.items(), key=lambda item: item[1].ended or 0.0)
         for number, trial in ended:
-            if trial.finished and number not in self._told:
-                self._told.add(number)
+            if trial.finished and number not in self._printed:
+                self._printed.add(number)
                 self._summed_up = max(self._summed_up, time.monotonic() - PLAIN_SUMMARY_S / 2)
                 if trial.state == FAILED:
                     self.trial_failed(trial)

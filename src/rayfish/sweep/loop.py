@@ -18,7 +18,7 @@ from typing import Any
 from rayfish.errors import RayfishError
 from rayfish.supervise.signals import Interrupts
 from rayfish.supervise.watchdog import RayWatch
-from rayfish.sweep import messages, pbt_checkpoints, records
+from rayfish.sweep import messages, records
 from rayfish.sweep.directory import SweepDirectory
 from rayfish.sweep.live import LiveTable
 from rayfish.sweep.plan import Plan
@@ -35,10 +35,10 @@ from rayfish.text import counted
 _LOOK_EVERY_S = 0.25
 _NODE_RETRIES = 5
 
-Brains = tuple[Searcher, Scheduler]
+SearchState = tuple[Searcher, Scheduler]
 
 
-def open_brains(plan: Plan) -> Brains:
+def open_search_state(plan: Plan) -> SearchState:
     """The search method and the scheduler of a plan.
 
     :raises RayfishError: for settings and parameters that they cannot take, before anything is started
@@ -55,22 +55,27 @@ class Loop:
 
     :param plan: what is tuned and how
     :param folder: where it is kept
-    :param crew: the workers
+    :param workers: the workers
     :param view: what the display shows; its trials are the loop's own
-    :param brains: who proposes points, and who ends trials early
+    :param search_state: who proposes points, and who ends trials early
     """
 
     def __init__(
-        self, plan: Plan, folder: SweepDirectory, crew: TrialWorkers, view: SweepView, brains: Brains
+        self,
+        plan: Plan,
+        folder: SweepDirectory,
+        workers: TrialWorkers,
+        view: SweepView,
+        search_state: SearchState,
     ) -> None:
-        self.plan, self.folder, self.crew, self.view = plan, folder, crew, view
+        self.plan, self.folder, self.workers, self.view = plan, folder, workers, view
         self.search = plan.search
         self.trials: dict[int, Trial] = {}
         self._unfinished: dict[int, Trial] = {}
         self._of_point: dict[int, list[Trial]] = {}
         view.trials = self.trials
         self.table = folder.open_table()
-        self.searcher, self.scheduler = brains
+        self.searcher, self.scheduler = search_state
         view.total = (self.searcher.total or plan.points) * plan.search.repeat
         self.points = 0
         self.ending = ""
@@ -80,12 +85,12 @@ class Loop:
         self._ending_as: dict[int, tuple[str, str]] = {}
         self._moves: dict[int, Move] = {}
         self._donors: dict[int, str] = {}
-        self._heard: dict[int, float] = {}
-        self._told_of_checkpoints = self._doubted = self._lacks_checkpoints = False
-        self._said_again: dict[int, dict[str, float | None]] = {}
+        self._last_step: dict[int, float] = {}
+        self._noted_no_checkpoints = self._doubted = self._lacks_checkpoints = False
+        self._repeated: dict[int, dict[str, float | None]] = {}
         self._losses: dict[int, int] = {}
         self._too_large: set[int] = set()
-        self._told_to_wait: set[int] = set()
+        self._noted_waiting: set[int] = set()
         self._begun = time.monotonic() - float(folder.data.get("seconds") or 0.0)
 
     # -- the course of a session ------------------------------------------------------------------
@@ -101,7 +106,7 @@ class Loop:
         for trial in self.trials.values():
             if trial.state == RUNNING:
                 trial.state = PENDING
-        self._donors, self._saved = pbt_checkpoints.taken_last(events), pbt_checkpoints.saved_before(events)
+        self._donors, self._saved = records.taken_last(events), records.saved_before(events)
         self._make_whole()
         self.searcher.recall([self._known(point) for point in sorted(self._of_point)])
         self._begun = time.monotonic() - float(self.folder.data.get("seconds") or 0.0)
@@ -156,11 +161,11 @@ class Loop:
             self._look_at_the_clock(interrupts)
             if not lookout.silent or self.ending:
                 self._fill()
-                if not self.crew.busy and not self._waits_for_machines(interrupts):
+                if not self.workers.busy and not self._waits_for_machines(interrupts):
                     break
-            elif not self.crew.busy:
+            elif not self.workers.busy:
                 time.sleep(_LOOK_EVERY_S)
-            for number, what, reply in self.crew.replies(_LOOK_EVERY_S):
+            for number, what, reply in self.workers.replies(_LOOK_EVERY_S):
                 self._answered(self.trials[number], what, reply)
             live.update()
             if time.monotonic() - looked > 3.0:
@@ -180,7 +185,7 @@ class Loop:
 
     def _count_slots(self) -> None:
         """Machines may leave a cluster and join it."""
-        fitting = self.crew.look_again()
+        fitting = self.workers.look_again()
         self._too_large.clear()  # they are looked at again
         slots = min(fitting, self.search.max_concurrent or fitting)
         if slots != self.view.slots:
@@ -198,14 +203,14 @@ class Loop:
 
     def _wait_for_machines(self, trial: Trial, resources: Resources) -> None:
         """A trial for which there was room when the sweep began, and is none now."""
-        if trial.number not in self._told_to_wait:
-            self._told_to_wait.add(trial.number)
-            self.live.note(f"trial {trial.number} waits: {self.crew.capacity.lacking(resources)}")
+        if trial.number not in self._noted_waiting:
+            self._noted_waiting.add(trial.number)
+            self.live.note(f"trial {trial.number} waits: {self.workers.capacity.lacking(resources)}")
         self._too_large.add(trial.number)
 
     def close(self) -> None:
         """The table is closed; workers end."""
-        self.crew.close()
+        self.workers.close()
         self.table.close()
 
     def _keep_time(self) -> None:
@@ -225,7 +230,7 @@ class Loop:
     # -- starting trials --------------------------------------------------------------------------
 
     def _fill(self) -> None:
-        while not self.ending and len(self.crew.busy) < self.view.slots:
+        while not self.ending and len(self.workers.busy) < self.view.slots:
             while self.scheduler.eager and self._add_point():
                 pass
             waiting = self._waiting()
@@ -233,20 +238,22 @@ class Loop:
             self._follow_orders()  # which may end some of those that waited
             if number is None and self._add_point():
                 continue
-            if number is None and not self.crew.busy:
+            if number is None and not self.workers.busy:
                 number = next(iter(self._waiting()), None)  # nothing else would ever wake them
             if number is None or not self._start(self.trials[number]):
                 break
-        self.view.running = len(self.crew.busy)
+        self.view.running = len(self.workers.busy)
 
     def _waiting(self) -> list[int]:
         return [
             number
             for number, trial in self._unfinished.items()
             if trial.state in (PENDING, PAUSED)
-            and number not in self.crew.busy
+            and number not in self.workers.busy
             and number not in self._too_large
-            and not (self.crew.busy and number in self._moves and self._moves[number].source in self._saving)
+            and not (
+                self.workers.busy and number in self._moves and self._moves[number].source in self._saving
+            )
         ]
 
     def _more(self) -> bool:
@@ -284,23 +291,23 @@ class Loop:
         try:
             payload = self.plan.target.payload(trial.params, trial.seed)
             resources = self.plan.target.resources(trial.params)
-            if self.crew.capacity.fitting(resources) < 1:
-                if self.crew.has_fitted(resources):
+            if self.workers.capacity.fitting(resources) < 1:
+                if self.workers.has_fitted(resources):
                     self._wait_for_machines(trial, resources)
                     return True
-                self.crew.capacity.require(
+                self.workers.capacity.require(
                     resources, "this point asks for more than the others; narrow the space"
                 )
         except RayfishError as error:
             self._end(trial, FAILED, error=error.what, details=str(error))
             return True
-        if not self.crew.room(resources):
+        if not self.workers.room(resources):
             return False
         donor = self._donors.get(trial.number, "")
         if donor and not Path(donor).exists():
             self.live.note(f"trial {trial.number} goes on from its own checkpoint: {donor} is gone")
             donor = ""
-        self._heard[trial.number] = trial.step if trial.attempt else -math.inf
+        self._last_step[trial.number] = trial.step if trial.attempt else -math.inf
         task = Task(
             number=trial.number,
             name=trial.name,
@@ -309,23 +316,23 @@ class Loop:
             seed=trial.seed,
             resume=trial.attempt > 0 and self.plan.target.can_resume,
             donor=donor,
-            heard=(self.plan.time, trial.step),
+            known_until=(self.plan.time, trial.step),
             payload=payload,
         )
         self._write("start", trial.number)
         self.scheduler.started(trial.number)
-        self.crew.start(task, resources)
+        self.workers.start(task, resources)
         return True
 
     # -- answers ----------------------------------------------------------------------------------
 
     def _answered(self, trial: Trial, what: str, reply: Reply | Lost) -> None:
         if isinstance(reply, Lost):
-            self.crew.drop(trial.number)
+            self.workers.drop(trial.number)
             self._lost(trial, reply)
             self._save_settled(trial.number)
             if reply.node:
-                self.crew.drop_idle()
+                self.workers.drop_idle()
                 self._count_slots()
             return
         if reply.unfit:
@@ -334,7 +341,7 @@ class Loop:
         if what == "begin" and not reply.error:
             self._donors.pop(trial.number, None)  # it has what it goes on from
         if reply.error:
-            self.crew.release(trial.number)
+            self.workers.release(trial.number)
             self._failed(trial, reply)
             self._save_settled(trial.number)
         elif what == "end":
@@ -351,11 +358,11 @@ class Loop:
         for metrics in reports:
             decision = self._judge(trial, metrics)
             if len(reports) > 1:  # what it had said before an interruption, it may say again
-                self._heard[trial.number] = trial.step
+                self._last_step[trial.number] = trial.step
             if decision in (STOP, PAUSE):
                 break
         if reply.over:
-            self.crew.release(trial.number)
+            self.workers.release(trial.number)
             self._complete(trial)
             self._save_settled(trial.number)
         elif decision == STOP:
@@ -363,7 +370,7 @@ class Loop:
         elif decision == PAUSE or trial.number in self._moves:
             self._end_early(trial, PAUSED, "waits for other trials")
         elif trial.number in self._saving:
-            self.crew.ask(trial.number, "save")
+            self.workers.ask(trial.number, "save")
         else:
             self._go_on(trial)
 
@@ -372,7 +379,7 @@ class Loop:
             again = self.plan.target.can_resume or self.plan.kind == "program"  # which then begins again
             self._end_early(trial, PAUSED if self._interrupted and again else STOPPED, self.ending)
         else:
-            self.crew.ask(trial.number, "step")
+            self.workers.ask(trial.number, "step")
 
     def _judge(self, trial: Trial, metrics: Mapping[str, Any]) -> str:
         """Writes a report down and asks the scheduler about it; "" where there is nothing to decide."""
@@ -384,10 +391,10 @@ class Loop:
         )
         if step is None:
             step = trial.step + 1
-        if step <= self._heard.get(trial.number, -math.inf):
-            self._said_again[trial.number] = {"step": step, "value": value}
-            return ""  # it went back to a checkpoint: this was heard before
-        self._said_again.pop(trial.number, None)
+        if step <= self._last_step.get(trial.number, -math.inf):
+            self._repeated[trial.number] = {"step": step, "value": value}
+            return ""  # it went back to a checkpoint: a repeated report
+        self._repeated.pop(trial.number, None)
         diverged = {"diverged": True} if messages.is_not_finite(metrics.get(self.plan.metric)) else {}
         if trial.unearned and trial.moves:  # the first report since: before it, a trial may just end
             point = messages.point(trial.params)
@@ -432,14 +439,14 @@ class Loop:
         self._ending_as[trial.number] = (how, why)
         if how == PAUSED and self.plan.population:
             self._saving.add(trial.number)  # others may be told to go on from where it ends
-        self.crew.ask(trial.number, "end", PAUSED if how == PAUSED else STOPPED, why)
+        self.workers.ask(trial.number, "end", PAUSED if how == PAUSED else STOPPED, why)
 
     def _ended_early(self, trial: Trial, reply: Reply) -> None:
         how, why = self._ending_as.pop(trial.number)
         if reply.spoiled:
-            self.crew.drop(trial.number)  # something of the trial still runs in that process
+            self.workers.drop(trial.number)  # something of the trial still runs in that process
         else:
-            self.crew.release(trial.number)
+            self.workers.release(trial.number)
         if how != PAUSED:
             self._end(trial, how, why=why)
             self._save_settled(trial.number)
@@ -448,15 +455,15 @@ class Loop:
         self.scheduler.paused(trial.number)
         self._keep(trial, reply.saved)
         self._move(trial)
-        if not reply.saved and not self.ending and not self._told_of_checkpoints:
-            self._told_of_checkpoints = True
+        if not reply.saved and not self.ending and not self._noted_no_checkpoints:
+            self._noted_no_checkpoints = True
             self.live.note(
                 "trials that wait begin again from nothing: none of them has a checkpoint "
                 "(a function gives one with report(..., checkpoint=folder))"
             )
 
     def _complete(self, trial: Trial) -> None:
-        again = self._said_again.pop(trial.number, None)
+        again = self._repeated.pop(trial.number, None)
         if again is not None and again["value"] is not None:  # it restarted, and did not come as far
             self._write("report", trial.number, **again, seconds=round(trial.seconds, 3), again=True)
         if trial.value is None and messages.is_not_finite(trial.metrics.get(self.plan.metric)):
@@ -539,12 +546,12 @@ class Loop:
         orders = self.scheduler.orders()
         for number in orders.stop:
             trial = self.trials[number]
-            if number not in self.crew.busy and not trial.finished:
+            if number not in self.workers.busy and not trial.finished:
                 self._end(trial, STOPPED, why=self.scheduler.why)
         self._saving.update(orders.save)
         for move in orders.moves:
             self._moves[move.number] = move
-            if move.number not in self.crew.busy:
+            if move.number not in self.workers.busy:
                 self._move(self.trials[move.number])
 
     def _keep(self, trial: Trial, saved: str) -> None:
@@ -553,7 +560,7 @@ class Loop:
             target = self.plan.target
             at = target.step_of(saved) if self.plan.time == target.step_name else None
             step = trial.step if at is None else at
-            saved = pbt_checkpoints.keep(self.folder.path, trial.name, Path(saved), self._donors.values())
+            saved = records.keep_for_others(self.folder.path, trial.name, Path(saved), self._donors.values())
             self._saved[trial.number] = (saved, step)
             self._write("save", trial.number, saved=saved, step=step)
         self._save_settled(trial.number)
@@ -562,7 +569,7 @@ class Loop:
         """Nothing more is to be waited for from this trial; others may wait for its checkpoint."""
         self._saving.discard(number)
         for move in list(self._moves.values()):
-            if move.source == number and move.number not in self.crew.busy:
+            if move.source == number and move.number not in self.workers.busy:
                 self._move(self.trials[move.number])
 
     def _move(self, trial: Trial) -> None:

@@ -62,13 +62,13 @@ def of_experiment(
     :param search: settings of the search, over those of the experiment's `search` section
     :param where: what `Experiment.compose` takes besides: config_name, config_dir, env, closest
     """
-    rest, spoken = from_words(words)
+    rest, from_command_line = from_words(words)
     name, rest = named(name, rest, where.get("config_dir"))
-    base = _base(name, rest, spoken, where)
+    base = _base(name, rest, from_command_line, where)
     compose = partial(_compose, name, tuple(rest), where, str(Path.cwd()))
     written = _located(lambda: parameters_in(base.section("tunables")), base)
     given = parameters_in(space or {})
-    found = ordered([*written, *_embedded(base.config), *given, *spoken])
+    found = ordered([*written, *_embedded(base.config), *given, *from_command_line])
     found, left_out = _settled(found, base.get)
     searched = {**base.section("search"), **(search or {})}
     how = _with_horizon(_located(lambda: settings.read(searched), base), base)
@@ -76,7 +76,7 @@ def of_experiment(
     title = f"{base.get('runtime.name') or name or base.algo.name}"
     env = getattr(base.env, "__name__", None) or base.environment.env
     _require_space(found, "rayfish tune cartpole 'training.lr=loguniform(1e-5,1e-2)'", left_out)
-    _located(lambda: _check_keys(base, found), base, [parameter.key for parameter in spoken])
+    _located(lambda: _check_keys(base, found), base, [parameter.key for parameter in from_command_line])
     seed = target.seed()
     return Plan(
         kind="experiment",
@@ -324,16 +324,18 @@ def _points_of(text: str, space: Space) -> list[Mapping[str, Any]]:
     return list(unique[:_BEST_OF_A_SWEEP])
 
 
-def _located(work: Callable[[], _T], base: Experiment, spoken: Sequence[str] = ()) -> _T:
+def _located(work: Callable[[], _T], base: Experiment, from_command_line: Sequence[str] = ()) -> _T:
     """What `work` gives; its problems say which file and line, or word, they come from.
 
-    :param spoken: keys that vary by a word of the command line
+    :param from_command_line: keys that vary by a word of the command line
     """
     try:
         return work()
     except ConfigError as error:
         told = [
-            replace(found, where="command line" if found.key in spoken else _written(base, found.key))
+            replace(
+                found, where="command line" if found.key in from_command_line else _written(base, found.key)
+            )
             for found in error.problems
         ]
         raise ConfigError(told) from None

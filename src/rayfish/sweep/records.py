@@ -23,7 +23,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from rayfish.files import parse_json
+from rayfish.files import link_or_copy, parse_json, remove
 
 PENDING, RUNNING, PAUSED = "pending", "running", "paused"
 DONE, STOPPED, FAILED = "done", "stopped", "failed"
@@ -264,6 +264,42 @@ def _rescored(trial: Trial, event: Mapping[str, Any], sign: float, score: str) -
     if trial.state != FAILED:
         trial.error = trial.details = ""
         trial.unscored = False
+
+
+def keep_for_others(sweep: Path, trial: str, saved: Path, wanted: Iterable[str]) -> str:
+    """PBT: copies a checkpoint that other trials may start from, so that its own trial cannot remove it.
+
+    :param wanted: checkpoints that a trial is about to start from; the trial's other old ones are removed
+    """
+    kept = sweep / "handed-over" / trial
+    target = kept / saved.name
+    if not target.exists():
+        target.parent.mkdir(parents=True, exist_ok=True)
+        draft = kept / f".{target.name}"
+        link_or_copy(saved, draft)
+        draft.rename(target)
+    still = {*wanted, str(target)}
+    for old in kept.iterdir():
+        if str(old) not in still:
+            remove(old)
+    return str(target)
+
+
+def taken_last(events: Sequence[Mapping[str, Any]]) -> dict[int, str]:
+    """PBT: trials that were about to start from another's checkpoint, and had not reported since."""
+    donors: dict[int, str] = {}
+    for event in events:
+        if event["event"] == "move":
+            donors[event["trial"]] = event.get("donor", "")
+        elif event["event"] == "report":
+            donors.pop(event["trial"], None)
+    return donors
+
+
+def saved_before(events: Sequence[Mapping[str, Any]]) -> dict[int, tuple[str, float]]:
+    """PBT: the newest checkpoint of each trial that others may start from, where it still exists."""
+    saved = {e["trial"]: (e["saved"], e["step"]) for e in events if e["event"] == "save"}
+    return {number: found for number, found in saved.items() if Path(found[0]).exists()}
 
 
 def _ends_with_newline(path: Path) -> bool:

@@ -179,22 +179,6 @@ class Space:
             points.setdefault(repr(kept), kept)
         return list(points.values())
 
-    @property
-    def is_grid(self) -> bool:
-        """Whether there is nothing to search but the grid."""
-        return all(parameter.kind in ("grid", "sample_from") for parameter in self.parameters)
-
-    def conditioned(self, params: Mapping[str, Any]) -> dict[str, Any]:
-        """Those of the parameters whose conditions hold."""
-        kept: dict[str, Any] = {}
-        for parameter in self.parameters:
-            if parameter.key in params and all(
-                key not in self.keys or (key in kept and kept[key] in allowed)
-                for key, allowed in parameter.when
-            ):
-                kept[parameter.key] = params[parameter.key]
-        return kept
-
     def completed(self, params: Mapping[str, Any], rng: np.random.Generator) -> dict[str, Any]:
         """A point with every parameter: those given, and a random value for each of the others."""
         point: dict[str, Any] = {}

@@ -126,7 +126,7 @@ def _described(text: Mapping[str, Any], file: Path | None, words: Sequence[str])
         close = did_you_mean(unknown[0], _FILE_KEYS)
         hint = f"did you mean {close[0]}?" if close else f"a file of this kind has {', '.join(_FILE_KEYS)}"
         raise ConfigError([Problem(unknown[0], "there is no such section here", hint, str(file or ""))])
-    rest, spoken = from_words(words)
+    rest, from_command_line = from_words(words)
     program = text.get("program")
     parts = _Described(
         dict(text.get("search") or {}),
@@ -140,7 +140,7 @@ def _described(text: Mapping[str, Any], file: Path | None, words: Sequence[str])
             tree.put(getattr(parts, section), inner, value)
         else:
             parts.config[key] = value
-    space = ordered([*parameters_in(text.get("tunables") or {}, str(file or "tunables")), *spoken])
+    space = ordered([*parameters_in(text.get("tunables") or {}, str(file or "tunables")), *from_command_line])
     common: dict[str, Any] = {
         "search": parts.search,
         "name": parts.runtime.get("name") or (f"tune-{file.stem}" if file else None),

@@ -59,7 +59,7 @@ class Task:
     :param seed: of this repetition; None where the target has its own
     :param resume: go on from what is in `folder`, where there is something to go on from
     :param donor: another trial's checkpoint to go on from (population based training); "" for none
-    :param heard: the sweep knows of this trial's reports up to here: the name of what is counted, and how far
+    :param known_until: the last report that the sweep has recorded: the counter's name and its value
     :param payload: what only the target knows how to read: an experiment, say
     :param rayfish: the version that the sweep has
     """
@@ -71,7 +71,7 @@ class Task:
     seed: int | None = None
     resume: bool = False
     donor: str = ""
-    heard: tuple[str, float] = ("step", 0.0)
+    known_until: tuple[str, float] = ("step", 0.0)
     payload: Any = None
     rayfish: str = __version__
 
@@ -99,8 +99,8 @@ class Work(ABC):
         :param why: one sentence for the trial's own record
         """
 
-    def missed(self, heard: tuple[str, float]) -> list[Mapping[str, Any]]:
-        """Reports of an earlier session that are in the trial's folder, and that the sweep has not heard.
+    def missed(self, known_until: tuple[str, float]) -> list[Mapping[str, Any]]:
+        """Reports of an earlier session that are in the trial's folder, and that the sweep has not recorded.
 
         A trial may save its state and report it, and the sweep be killed before it writes that down.
         """
@@ -121,13 +121,15 @@ class Work(ABC):
         self.end(STOPPED, f"failed: {error}")
 
 
-def unheard(file: Path, heard: tuple[str, float], counter: str, most: float) -> list[Mapping[str, Any]]:
-    """The lines of a trial's metrics.jsonl beyond what the sweep has heard, up to where it goes on.
+def unrecorded(
+    file: Path, known_until: tuple[str, float], counter: str, most: float
+) -> list[Mapping[str, Any]]:
+    """The lines of a trial's metrics.jsonl that the sweep has not recorded, up to the checkpoint.
 
     :param counter: the number in each line that counts reports
     :param most: up to which of them: later ones will be reported again
     """
-    name, known = heard
+    name, known = known_until
     found: list[Mapping[str, Any]] = []
     for line in newest_first(file):
         if not isinstance(line.get(name), int | float) or line.get(counter, math.inf) > most:

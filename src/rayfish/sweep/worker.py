@@ -32,7 +32,7 @@ class Reply:
     :param saved: the checkpoint that was asked for
     :param unfit: the machine cannot run trials, whatever they are
     :param spoiled: something of the trial goes on in the worker, which must not serve another
-    :param missed: earlier reports that the sweep has not heard
+    :param missed: earlier reports that the sweep has not recorded
     :param seconds: spent on this request
     :param host: where
     """
@@ -81,7 +81,7 @@ class Worker:
                 tune_reports_here()
                 self._target = pickle.loads(self._pickled)
             self._work = self._target.begin(task)
-            missed = tuple(self._work.missed(task.heard)) if task.resume and not task.donor else ()
+            missed = tuple(self._work.missed(task.known_until)) if task.resume and not task.donor else ()
         except BaseException as error:
             return _failed(error, started)
         return replace(self._step(started), missed=missed)

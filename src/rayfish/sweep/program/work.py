@@ -240,12 +240,12 @@ def environment(settings: ProgramSettings, task: Task, resources: Resources) -> 
 
 
 def _reports_before(before: Mapping[str, Any], task: Task) -> int:
-    """How many reports a program that goes on has given; what the sweep has heard is the truth."""
-    counted, (name, heard) = int(before.get("reports", 0)), task.heard
+    """How many reports a program that goes on has given; the sweep's count decides."""
+    counted, (name, known) = int(before.get("reports", 0)), task.known_until
     by_count = name == REPORTS or (counted and counted == before.get("step"))  # it says no steps of its own
     if not by_count:
         return counted
-    return int(heard) if task.donor else max(counted, int(heard))
+    return int(known) if task.donor else max(counted, int(known))
 
 
 def _record(folder: Path) -> dict[str, Any]:
