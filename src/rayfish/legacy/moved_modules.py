@@ -14,8 +14,8 @@ from collections.abc import Sequence
 from types import ModuleType
 
 _WILDFIRE = {
-    "fire": "behave benchmark codes conditions cuda cuda_kernel embers fuels geo layers lines noise readers "
-    "rothermel scenarios sections settings simfire simfire_rates simfire_spread simulator spread tables",
+    "fire": "behave benchmark codes conditions cuda cuda_kernel fuels geo layers noise readers rothermel "
+    "scenarios sections settings simfire simulator spread tables",
     "env": "act agents agents_vector baselines env episodes observe options reward starts survey tactics",
     "pictures": "render",
 }
@@ -30,6 +30,13 @@ MOVED = {
         for room, modules in _WILDFIRE.items()
         for name in modules.split()
     },
+    **dict.fromkeys(
+        ("rayfish.envs.wildfire.embers", "rayfish.envs.wildfire.lines"), "rayfish.worlds.wildfire.fire.spread"
+    ),
+    **dict.fromkeys(
+        ("rayfish.envs.wildfire.simfire_rates", "rayfish.envs.wildfire.simfire_spread"),
+        "rayfish.worlds.wildfire.fire.simfire",
+    ),
     **{
         f"rayfish.envs.old_examples{name}": f"rayfish.legacy.examples{name}"
         for name in ("", *(f".{one}" for one in _EXAMPLES))

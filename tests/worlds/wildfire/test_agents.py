@@ -109,7 +109,7 @@ def test_many_stepped_as_one_are_saved_and_go_on_identically():
     assert why_not_pickled(env) == ""
 
 
-def test_one_environment_of_many_begins_anew_by_its_mask():
+def test_one_environment_of_many_restarts_by_its_mask():
     env = WildfireParallel.vector_of_agents(3, num_agents=2, simulation=TINY)
     first, _ = env.reset(seed=[5, 5, 6, 6, 7, 7])
     alone, _ = WildfireParallel(2, simulation=TINY).reset(seed=6)

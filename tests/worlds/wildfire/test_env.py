@@ -122,7 +122,7 @@ def test_the_sampler_reads_metrics_and_last_observations():
     assert finished.env["fire_updates"] == [2.0, 2.0, 2.0]
 
 
-def test_nobody_acting_saves_nothing_and_the_fire_ends_by_itself():
+def test_no_intervention_saves_nothing_and_the_fire_ends_by_itself():
     env = WildfireEnv(simulation=TINY)
     env.reset(seed=4)
     total, over = 0.0, False

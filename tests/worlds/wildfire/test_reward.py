@@ -128,7 +128,7 @@ def test_between_updates_the_last_reward_is_given_again():
     env = corner_env("area_saved")
     rewards = [env.step(0)[1] for _ in range(16)]
     assert rewards[:8] == [rewards[0]] * 8 and rewards[8:] == [rewards[8]] * 8
-    assert all(gained == 0.0 for gained in rewards), "nobody acts: the fire is the benchmark's"
+    assert all(gained == 0.0 for gained in rewards), "without intervention the fire is the benchmark's"
 
 
 def by_lines(step):

@@ -47,7 +47,7 @@ def test_the_same_seed_gives_the_same_fires_and_another_other_ones(fires):
 
 
 @pytest.mark.parametrize("config", [SMALL, VARIED], ids=["one landscape", "many landscapes"])
-def test_the_kept_curve_is_what_the_simulator_does_when_nobody_acts(config):
+def test_the_kept_curve_is_what_the_simulator_does_without_intervention(config):
     drawn = ScenarioSet.generate(config, 6, seed=1)
     simulator = Simulator(settings.read(config), num_fires=2, seed=99)
     drawn.start(simulator, [4, 1])

@@ -137,8 +137,8 @@ def test_runtime_of_a_file_is_a_time():
     ],
 )
 def test_unknown_names_suggest_the_known(config, hint):
-    told = fault_of(config).hint
-    assert told.startswith("did you mean ") and hint in told
+    found_hint = fault_of(config).hint
+    assert found_hint.startswith("did you mean ") and hint in found_hint
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ import pickle
 import numpy as np
 import pytest
 
-from rayfish.worlds.wildfire.fire import simfire_rates
+from rayfish.worlds.wildfire.fire import simfire
 from rayfish.worlds.wildfire.fire.codes import BURNED, BURNING, FIRELINE, NEIGHBOURS, SCRATCHLINE, WETLINE
 from rayfish.worlds.wildfire.fire.simulator import Simulator
 
@@ -41,7 +41,7 @@ class Reference:
         self.attenuates = settings.mitigation.ros_attenuation
         self.steps = list(enumerate(NEIGHBOURS))[:: 1 if settings.fire.diagonal_spread else 2]
         moisture = settings.environment.moisture
-        self.rates = simfire_rates.rates(sim.landscape(), self.cell_ft, moisture).reshape(*sim.shape, 8)
+        self.rates = simfire.rates(sim.landscape(), self.cell_ft, moisture).reshape(*sim.shape, 8)
         self.fire_map, self.amounts = np.zeros(sim.shape, np.uint8), np.zeros(sim.shape)
         self.burning = [(y, x, 0) for x, y in sim.ignitions[0]]
         for y, x, _ in self.burning:
@@ -133,7 +133,7 @@ def test_rates_are_rothermels_of_one_fuel_with_simfires_slope():
     sim = random_fire(rng)
     sim.sigma, sim.w_0 = rng.uniform(800, 3500, sim.shape), rng.uniform(0.02, 0.3, sim.shape)
     land, (rows, columns) = sim.landscape(), sim.shape
-    found = simfire_rates.rates(land, 50.0, 0.03).reshape(rows, columns, 8)
+    found = simfire.rates(land, 50.0, 0.03).reshape(rows, columns, 8)
     along_y, along_x = np.gradient(land.elevation, 50.0)
     for _ in range(50):
         y, x, d = (int(rng.integers(last)) for last in (rows, columns, 8))

@@ -152,8 +152,8 @@ def test_an_update_with_more_cells_than_the_clock_has_steps_for_is_refused():
         Simulator(config, seed=1)
     assert "103 ft/min" in caught.value.what and "cells of 1 ft" in caught.value.what
     assert "update of 60 min" in caught.value.what
-    told = caught.value.hint.removeprefix("lower simulation.update_rate to ").split(" min")[0]
-    config["simulation"]["update_rate"] = float(told)
+    lower = caught.value.hint.removeprefix("lower simulation.update_rate to ").split(" min")[0]
+    config["simulation"]["update_rate"] = float(lower)
     assert Simulator(config, seed=1).run(1).shape == (1,)
 
 
@@ -347,7 +347,7 @@ def test_wind_that_is_set_takes_the_place_of_a_series():
     assert north[1] < north[0] - 3 and late.updates.tolist() == [33, 33]
 
 
-def test_a_series_that_is_drawn_anew_comes_back_at_reset():
+def test_a_series_that_is_drawn_again_comes_back_at_reset():
     config = field(41)
     config["wind"] = {"function": "series", "series": [[0, 6, 90], [10, 6, 180]]}
     config["randomize"] = ["wind"]
@@ -360,7 +360,7 @@ def test_a_series_that_is_drawn_anew_comes_back_at_reset():
     np.testing.assert_array_equal(sims[0].fire_map, sims[1].fire_map)
 
 
-def test_layers_that_are_set_stay_when_others_are_drawn_anew():
+def test_layers_that_are_set_stay_when_others_are_drawn_again():
     sim = Simulator({"randomize": ["elevation", "wind"]}, 3, seed=4)
     sim.fuel = np.full((64, 64), 1)
     own = np.stack([np.full((64, 64), 0.1 * fire) for fire in range(3)])

@@ -19,11 +19,7 @@ _HAND = (4.0, 3.0, 0.7, 0.4, 0.7, 0.7, 0.7, 2.0, 2.0, 1.0, 1.0, 1.0, 0.4)  # per
 _DOZER = (105.0, 105.0, 88.0, 48.0, 88.0, 68.0, 68.0, 88.0, 68.0, 15.0, 33.0, 33.0, 15.0)
 _ENGINE = (12.0, 7.0, 5.0, 3.0, 6.0, 6.0, 5.0, 8.0, 7.0, 6.0, 8.0, 5.0, 4.0)
 
-CHAINS_PER_HOUR = {
-    "hand_crew": tuple(CREW * rate for rate in _HAND),
-    "dozer": _DOZER,
-    "engine": _ENGINE,
-}
+CHAINS_PER_HOUR = {"hand_crew": tuple(CREW * rate for rate in _HAND), "dozer": _DOZER, "engine": _ENGINE}
 """Chains of line per hour in Anderson's fuel models 1 to 13, initial action, after the field guides of the US
 National Wildfire Coordinating Group: a hand crew of 20, a medium dozer (type 2) going up slopes to 25 %, an
 engine with a crew of three."""
@@ -65,9 +61,7 @@ class Crew(NamedTuple):
 def new_crew(number: int, agents: int) -> Crew:
     """Agents that are nowhere yet."""
     shape = (number, agents)
-    return Crew(
-        *(np.zeros(shape, kind) for kind in (np.int32, np.int32, np.bool_, np.int32, np.bool_)),
-    )
+    return Crew(*(np.zeros(shape, kind) for kind in (np.int32, np.int32, np.bool_, np.int32, np.bool_)))
 
 
 class Decoder:

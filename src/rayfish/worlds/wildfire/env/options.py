@@ -39,7 +39,7 @@ RESOURCES = ("hand_crew", "dozer", "engine")
 def _landscape(times: int) -> dict[str, Any]:
     """A map of 32 cells a side and 160 minutes, or so many times both, with hills and patches to match.
 
-    The fire gets as far on all of them: nobody acting, two thirds of the map burn within the runtime.
+    The fire gets as far on all of them: without intervention, two thirds of the map burn within the runtime.
     """
     hills = {"range_max": 160 * times, "scale": 24 * times}
     return {

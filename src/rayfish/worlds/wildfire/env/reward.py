@@ -1,7 +1,7 @@
 """What agents get for a step: SimHarness's rewards as they were meant, and where to put one's own.
 
 d is the number of cells that are not unburned (burning, burned, or under a line), b the same in the benchmark
-fire, where nobody acts; k counts updates of the fire, the benchmark's last is T, and B = b_T.
+fire (without intervention); k counts updates of the fire, the benchmark's last is T, and B = b_T.
 """
 
 from __future__ import annotations

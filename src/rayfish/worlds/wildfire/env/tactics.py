@@ -1,7 +1,7 @@
 """Where to build a line: paths for agents that are finished before the fire gets there.
 
-A plan is made once, at the start of an episode, from the times at which the fire would reach each cell if
-nobody acted. Lines only delay a fire, so that a path which is in time by these times stays in time.
+A plan is made once, at the start of an episode, from the times at which the fire would reach each cell
+without intervention. Lines only delay a fire, so that a path which is in time by these times stays in time.
 """
 
 from __future__ import annotations

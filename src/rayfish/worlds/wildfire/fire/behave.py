@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from rayfish.errors import RayfishError
-from rayfish.worlds.wildfire.fire import embers, lines, spread, tables
+from rayfish.worlds.wildfire.fire import spread, tables
 from rayfish.worlds.wildfire.fire.codes import BURNED, BURNING, FIRELINE, MPH, NAMES, UNBURNED
 from rayfish.worlds.wildfire.fire.layers import Landscape
 from rayfish.worlds.wildfire.fire.settings import Settings
@@ -41,7 +41,7 @@ class Behave:
         self._last = _last_update(settings.simulation.runtime, self.minutes)
         self._limits = np.zeros(number, np.int64)
         self._short = False  # whether a clock is full before the runtime is over
-        self._wind = np.zeros((0, 0, 2), np.float32)
+        self._wind = np.zeros((0, 0, 2))
         self._seeds = np.zeros(number, np.uint64)
         self._embers = _embers(settings)
         held = settings.mitigation.holding_ft
@@ -58,9 +58,10 @@ class Behave:
         self._costs = np.stack([table.costs for table in flat])
         self._substeps = np.array([table.substeps for table in flat], np.int64)
         self._tables = [[replace(table, costs=_NONE) for table in parts] for parts in self._tables]
-        if self._embers is not None:
-            winds = [self._mph(landscape, part) for landscape, part in self._parts(landscapes)]
-            self._wind = np.stack(winds)
+        self._wind = np.zeros((len(flat), 0, 2))
+        if self._embers.probability:
+            parts = range(len(self._starts))
+            self._wind = np.stack([self._mph(landscape, part) for landscape in landscapes for part in parts])
         self._keep_time(before)
 
     def set_landscape(self, place: int, landscape: Landscape) -> None:
@@ -71,7 +72,7 @@ class Behave:
         for part, table in enumerate(made):
             self._costs[place * parts + part] = table.costs
             self._substeps[place * parts + part] = table.substeps
-            if self._embers is not None:
+            if self._embers.probability:
                 self._wind[place * parts + part] = self._mph(landscape, part)
         self._keep_time(before)
 
@@ -88,13 +89,16 @@ class Behave:
 
     def run(self, chosen: np.ndarray, updates: int) -> None:
         """So many updates of the chosen fires; a change of the wind falls between two of them."""
-        limit, left = self.limits(), updates
+        left, duration = updates, self.settings.fire.max_fire_duration
         while left > 0:
             going = chosen[self.active[chosen]]
             if not len(going):
                 break
             part = min(left, self._until_change(going))
-            self._run(going, part, limit)
+            spread.run(
+                self.fires, going, part, self._limits, self._costs, self._table_of(), self._substeps,
+                self.shape[1], self.stride, duration, self._wind, self._seeds, self._embers,
+            )  # fmt: skip
             left -= part
         if self._short:
             self._require_clock(chosen)
@@ -111,7 +115,7 @@ class Behave:
         before = self.fires.fire_map[fires, cells]
         fits = (before == UNBURNED) | (before >= FIRELINE)
         held = self._holds(fires[fits], cells[fits], codes[fits])
-        lines.place(
+        spread.place(
             self.fires, fires[fits], cells[fits], codes[fits].astype(np.uint8), held,
             self._costs, self._table_of(), self.shape[1], self.stride,
         )  # fmt: skip
@@ -171,15 +175,6 @@ class Behave:
         for name in _KEPT:
             getattr(self.fires, name)[...] = state[name]
         self._segment[...], self._seeds[...] = state["segment"], state["seeds"]
-
-    def _run(self, chosen: np.ndarray, updates: int, limit: np.ndarray) -> None:
-        arguments = (self._costs, self._table_of(), self._substeps, self.shape[1], self.stride)
-        duration = self.settings.fire.max_fire_duration
-        if self._embers is None:
-            spread.run(self.fires, chosen, updates, limit, *arguments, duration)
-        else:
-            thrown = (self._wind, self._seeds, self._embers)
-            embers.run(self.fires, chosen, updates, limit, *arguments, duration, *thrown)
 
     def _until_change(self, chosen: np.ndarray) -> int:
         """Updates until the wind of one of the chosen fires changes; those at a change get their new wind."""
@@ -278,21 +273,18 @@ class Behave:
         parts = tables.wind_parts(speed, degrees, self.settings.wind.adjustment_factor)
         return np.moveaxis(parts, 0, -1).reshape(-1, 2)
 
-    def _parts(self, landscapes: list[Landscape]) -> list[tuple[Landscape, int]]:
-        return [(landscape, part) for landscape in landscapes for part in range(len(self._starts))]
-
 
 _NONE = np.zeros((0, 8), np.int32)  # the costs of all tables lie in one array; a table's own are let go
 _KEPT = spread.Fires._fields
 
 
-def _embers(settings: Settings) -> embers.Carried | None:
-    """How embers fly, where there are any."""
-    spotting, cell_ft = settings.fire.spotting, settings.area.pixel_scale
-    if spotting is None or spotting.probability == 0:
-        return None
-    angle = float(np.radians(spotting.spread_degrees))
-    return embers.Carried(spotting.probability, spotting.distance_ft / cell_ft, angle)
+def _embers(settings: Settings) -> spread.Carried:
+    """How embers fly; with the probability 0 where there are none."""
+    spotting = settings.fire.spotting
+    if spotting is None:
+        return spread.Carried(0.0, 0.0, 0.0)
+    distance = spotting.distance_ft / settings.area.pixel_scale
+    return spread.Carried(spotting.probability, distance, float(np.radians(spotting.spread_degrees)))
 
 
 def _starts(landscapes: list[Landscape]) -> np.ndarray:

@@ -1,4 +1,4 @@
-"""The benchmark fire: how a fire goes when nobody acts. Every start is simulated once and remembered."""
+"""The benchmark fire: a fire without intervention. Every start is simulated once and cached."""
 
 from __future__ import annotations
 

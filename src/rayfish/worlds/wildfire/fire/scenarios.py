@@ -1,12 +1,12 @@
-"""Sets of fires: drawn, burnt once with nobody acting, filtered, split for training and evaluation, kept.
+"""Sets of fires: drawn, simulated once without intervention, filtered, split into training and evaluation.
 
     fires = ScenarioSet.generate(config, 200, where="50 < steps < 150 and percent_burned > 30")
     train, evaluation = fires.split(64)
     path = evaluation.save("scenarios")
     evaluation = ScenarioSet.load(path, config)
 
-A scenario keeps how many cells were damaged after each update when nobody acted, so that an environment which
-compares itself with that never has to simulate it.
+A scenario keeps how many cells were damaged after each update without intervention, so that an environment
+which compares itself with that never has to simulate it.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class ScenarioFault(EnvironmentFault):
 
 @dataclass(frozen=True, eq=False)
 class Scenario:
-    """One fire and what it does when nobody acts.
+    """One fire and what it does without intervention.
 
     :param seed: of the landscape; 0 where all fires of the set burn on the same one
     :param ignitions: cells (column, row) it starts with
@@ -245,7 +245,7 @@ class ScenarioSet(Sequence[Scenario]):
 
 
 def settings_hash(settings: Settings) -> str:
-    """A hash of the settings that decide what a fire does when nobody acts, and of the version."""
+    """A hash of the settings that decide what a fire does without intervention, and of the version."""
     terrain, fire, simulation = settings.terrain, settings.fire, settings.simulation
     parts = [
         VERSION,
@@ -300,7 +300,7 @@ def _loaded(path: str, stamp: int, settings: Settings) -> ScenarioSet:
 
 
 class _Burner:
-    """Draws fires and burns them in batches in one simulator, nobody acting."""
+    """Draws fires and simulates them in batches, without intervention."""
 
     def __init__(self, settings: Settings, size: int) -> None:
         from rayfish.worlds.wildfire.fire.simulator import Simulator

@@ -1,4 +1,4 @@
-"""The spread of many fires, cell by cell: what one step does (physics `behave`).
+"""The spread of many fires, cell by cell: what one step does, control lines, embers (physics `behave`).
 
 Fire arrives in a cell from that burning neighbour whose front crosses it first: `arrival` holds the earliest
 time known, and what a cell costs to cross in each of eight directions comes from a table. A step ignites what
@@ -9,16 +9,21 @@ only bring fire to others in a later one.
 
 A cell stays BURNING while `waits` is above zero (ground beside it that its front still has to cross) and for
 the duration of the settings; then it is BURNED.
+
+Chance (embers) comes from a hash of the fire's seed, the update and the cell, never from a generator with a
+state: the same seed gives the same fire, in whatever order cells are visited and however updates are cut into
+calls.
 """
 
 from __future__ import annotations
 
+import math
 from typing import Any, NamedTuple
 
 import numpy as np
 from numba import njit
 
-from rayfish.worlds.wildfire.fire.codes import BURNED, BURNING, FIRELINE, NEIGHBOURS
+from rayfish.worlds.wildfire.fire.codes import BURNED, BURNING, FIRELINE, NEIGHBOURS, UNBURNED
 
 TICK_BITS = 11
 TICKS = 1 << TICK_BITS
@@ -37,6 +42,8 @@ STEPS_X = sum((dx + 1) << (2 * d) for d, dx in enumerate(DX))
 STEPS_Y = sum((dy + 1) << (2 * d) for d, dy in enumerate(DY))
 DIAGONAL_SHARE = 46341  # 1/sqrt(2) in 1/65536: what a line holds is per foot, and diagonals are longer
 FRINGE, COOLING, NOW = range(3)
+STILL_MPH = 1.0  # below this no ember is carried anywhere
+USUAL_MPH = 10.0  # the wind at which an ember flies the distance of the settings, on average
 
 
 class Fires(NamedTuple):
@@ -60,6 +67,19 @@ class Fires(NamedTuple):
     cooling: Any
     clock: Any
     counts: Any
+
+
+class Carried(NamedTuple):
+    """How embers fly (spotting): burning cells throw them downwind, some start fires ahead of the front.
+
+    :param probability: that a cell which ignites throws one that starts a fire where it lands on fuel
+    :param cells: mean distance in cells in a wind of 10 mph; proportional to the wind, exponentially spread
+    :param angle: how far at most they stray from the wind's direction, radians
+    """
+
+    probability: float
+    cells: float
+    angle: float
 
 
 def new_fires(number: int, cells: int) -> Fires:
@@ -254,6 +274,43 @@ def look_again(fires: Fires, n: int, costs: Any, since: Any, starts: Any, width:
 
 
 @njit(cache=True)
+def chance(seed: int, update: int, cell: int, which: int) -> float:
+    """A number in [0, 1) that only these four decide (SplitMix64)."""
+    mixed = np.uint64(seed) + np.uint64(0x9E3779B97F4A7C15) * np.uint64(update * 4 + which + 1)
+    mixed ^= np.uint64(cell + 1) * np.uint64(0xD1B54A32D192ED03)
+    mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    mixed ^= mixed >> np.uint64(31)
+    return np.float64(mixed >> np.uint64(11)) / 9007199254740992.0
+
+
+@njit(cache=True)
+def throw(fires: Fires, n: int, costs: Any, wind: Any, width: int, seed: int, carried: Carried) -> None:
+    """The cells that ignited in this step throw their embers; where one lands, fire starts in the next."""
+    now, cells = fires.clock[n, NOW], fires.fire_map.shape[1]
+    due, height = np.int64(now) << TICK_BITS, cells // width
+    for cell in range(cells):
+        if fires.fire_map[n, cell] != BURNING or fires.arrival[n, cell] <= (now - 1) << TICK_BITS:
+            continue
+        mph = math.hypot(wind[cell, 0], wind[cell, 1])
+        if mph < STILL_MPH or chance(seed, now, cell, 0) >= carried.probability:
+            continue
+        far = -math.log(1.0 - chance(seed, now, cell, 1)) * carried.cells * mph / USUAL_MPH
+        turn = (2.0 * chance(seed, now, cell, 2) - 1.0) * carried.angle
+        along = math.atan2(wind[cell, 1], wind[cell, 0]) + turn
+        x = cell % width + round(far * math.cos(along))
+        y = cell // width + round(far * math.sin(along))
+        if x < 0 or y < 0 or x >= width or y >= height:
+            continue
+        target = y * width + x
+        if fires.fire_map[n, target] == UNBURNED and costs[target].min() < NEVER:
+            if fires.arrival[n, target] == NEVER:
+                fires.fringe[n, fires.clock[n, FRINGE]] = target
+                fires.clock[n, FRINGE] += 1
+            fires.arrival[n, target] = min(fires.arrival[n, target], due + 1)
+
+
+@njit(cache=True)
 def run(
     fires: Fires,
     chosen: Any,
@@ -265,6 +322,9 @@ def run(
     width: int,
     stride: int,
     duration: int,
+    wind: Any,
+    seeds: Any,
+    carried: Carried,
 ) -> None:
     """Up to so many updates of the chosen fires, until each is out or its time is over.
 
@@ -272,15 +332,94 @@ def run(
     :param table: int32 [T, C, 8] costs
     :param table_of: int [N] which of them holds for a fire
     :param substeps: int [T] steps that make up one update
+    :param wind: [T, C, 2] midflame mph toward x and y; [T, 0, 2] where there are no embers
+    :param seeds: uint64 [N] of the embers
     """
     for n in chosen:
-        parts = substeps[table_of[n]]
-        costs, clock = table[table_of[n]], fires.clock[n]
+        parts, clock = substeps[table_of[n]], fires.clock[n]
+        costs, blowing = table[table_of[n]], wind[table_of[n]]
         for _ in range(updates):
             if clock[FRINGE] + clock[COOLING] == 0 or clock[NOW] >= limit[n] * parts:
                 break
             for _ in range(parts):
                 step(fires, n, costs, width, stride, duration * parts)
+                if carried.probability > 0.0:
+                    throw(fires, n, costs, blowing, width, seeds[n], carried)
+
+
+@njit(cache=True)
+def place(
+    fires: Fires,
+    chosen: Any,
+    cells: Any,
+    codes: Any,
+    held: Any,
+    table: Any,
+    table_of: Any,
+    width: int,
+    stride: int,
+) -> None:
+    """Puts a line on each of the cells, which do not burn; fire that was coming slows down or stays out.
+
+    :param chosen: int [K] the fire of each cell
+    :param held: int32 [K] the rate of spread that each line takes away
+    """
+    for k in range(cells.shape[0]):
+        n, cell = chosen[k], cells[k]
+        costs = table[table_of[n]]
+        code, before = fires.fire_map[n, cell], fires.held[n, cell]
+        fires.counts[n, code] -= 1
+        fires.counts[n, codes[k]] += 1
+        fires.fire_map[n, cell], fires.held[n, cell] = codes[k], held[k]
+        comes = _come(fires, n, cell, code, before, costs, width, stride)
+        if comes < NEVER and fires.arrival[n, cell] == NEVER:
+            fires.fringe[n, fires.clock[n, FRINGE]] = cell
+            fires.clock[n, FRINGE] += 1
+        elif comes == NEVER and fires.arrival[n, cell] < NEVER:
+            _leave_fringe(fires, n, cell)
+        fires.arrival[n, cell] = comes
+
+
+@njit(cache=True)
+def _come(fires: Fires, n: int, cell: int, code: int, held: int, costs: Any, width: int, stride: int) -> int:
+    """When fire comes to a cell now; burning neighbours that cannot enter it any more stop waiting for it.
+
+    :param code: what was there before the line, with what it held
+    """
+    clock, comes = fires.clock[n], NEVER
+    now = np.int64(clock[NOW]) << TICK_BITS
+    y = cell // width
+    x = cell - y * width
+    for d in range(0, 8, stride):
+        sx, sy = x - beside(STEPS_X, d), y - beside(STEPS_Y, d)
+        if sx < 0 or sy < 0 or sx >= width or sy * width >= fires.fire_map.shape[1]:
+            continue
+        source = sy * width + sx
+        if fires.fire_map[n, source] != BURNING:
+            continue
+        cost = np.int64(costs[cell, d])
+        could = crossing(cost, code, np.int64(held), d) < NEVER
+        takes = crossing(cost, fires.fire_map[n, cell], np.int64(fires.held[n, cell]), d)
+        if takes < NEVER:
+            comes = min(comes, max(now, fires.arrival[n, source] + takes))
+            if not could:  # a better line gave way to a worse one
+                fires.waits[n, source] += 1
+        elif could:
+            fires.waits[n, source] -= 1
+            if fires.waits[n, source] == 0:
+                fires.cooling[n, clock[COOLING]] = source
+                clock[COOLING] += 1
+    return comes
+
+
+@njit(cache=True)
+def _leave_fringe(fires: Fires, n: int, cell: int) -> None:
+    fringe, last = fires.fringe[n], fires.clock[n, FRINGE] - 1
+    for place_ in range(last + 1):
+        if fringe[place_] == cell:
+            fringe[place_] = fringe[last]
+            fires.clock[n, FRINGE] = last
+            return
 
 
 @njit(cache=True)
