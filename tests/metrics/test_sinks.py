@@ -11,6 +11,7 @@ import tracemalloc
 
 import pytest
 
+from rayfish.experiment import Experiment
 from rayfish.metrics import names
 from rayfish.metrics.sinks import (
     last_with,
@@ -22,14 +23,9 @@ from rayfish.metrics.sinks import (
 )
 
 
-class Trackers:
-    """The one question the sinks ask an experiment."""
-
-    def __init__(self, tensorboard=True):
-        self.tensorboard = tensorboard
-
-    def get(self, key, default=None):
-        return {"trackers.tensorboard": self.tensorboard}.get(key, default)
+def tracked(tensorboard=True):
+    """An experiment with no more than what the sinks read."""
+    return Experiment({"trackers": {"tensorboard": tensorboard}})
 
 
 def line(iteration, **extra):
@@ -49,7 +45,7 @@ def scalars(folder, tag):
 
 
 def test_every_sink_has_every_line(tmp_path):
-    with open_sinks(tmp_path, Trackers()) as sinks:
+    with open_sinks(tmp_path, tracked()) as sinks:
         for iteration in (1, 2, 3):
             sinks.write(line(iteration, **{names.RETURN_MEAN: 10.0 * iteration}))
     assert read_jsonl(tmp_path / "metrics.jsonl")[2] == line(3, **{names.RETURN_MEAN: 30.0})
@@ -58,14 +54,14 @@ def test_every_sink_has_every_line(tmp_path):
 
 
 def test_lines_can_be_followed_while_the_run_goes_on(tmp_path):
-    sinks = open_sinks(tmp_path, Trackers(False))
+    sinks = open_sinks(tmp_path, tracked(False))
     sinks.write(line(1))
     assert len(read_jsonl(tmp_path / "metrics.jsonl")) == len(rows(tmp_path)) == 1
     sinks.close()
 
 
 def test_what_was_flushed_is_there_for_another_process(tmp_path):
-    sinks = open_sinks(tmp_path, Trackers())
+    sinks = open_sinks(tmp_path, tracked())
     for iteration in range(1, 6):
         sinks.write(line(iteration, **{names.RETURN_MEAN: float(iteration)}))
         sinks.flush()
@@ -74,13 +70,13 @@ def test_what_was_flushed_is_there_for_another_process(tmp_path):
 
 
 def test_tensorboard_can_be_switched_off(tmp_path):
-    with open_sinks(tmp_path, Trackers(False)) as sinks:
+    with open_sinks(tmp_path, tracked(False)) as sinks:
         sinks.write(line(1))
     assert not (tmp_path / "events").exists()
 
 
 def test_a_metric_that_appears_later_adds_a_column(tmp_path):
-    with open_sinks(tmp_path, Trackers(False)) as sinks:
+    with open_sinks(tmp_path, tracked(False)) as sinks:
         sinks.write(line(1))
         sinks.write(line(2, **{names.EVAL_RETURN_MEAN: 7.0}))
         sinks.write(line(3))
@@ -89,11 +85,11 @@ def test_a_metric_that_appears_later_adds_a_column(tmp_path):
 
 
 def test_a_resume_drops_what_came_after_the_checkpoint(tmp_path):
-    with open_sinks(tmp_path, Trackers()) as sinks:
+    with open_sinks(tmp_path, tracked()) as sinks:
         for iteration in range(1, 6):
             sinks.write(line(iteration, **{names.RETURN_MEAN: float(iteration)}))
     time.sleep(1.1)  # TensorBoard reads its files in the order of their names, which are in seconds
-    with open_sinks(tmp_path, Trackers(), resume_at=3) as sinks:
+    with open_sinks(tmp_path, tracked(), resume_at=3) as sinks:
         sinks.write(line(4, **{names.RETURN_MEAN: 40.0}))
     kept = [entry[names.RETURN_MEAN] for entry in read_jsonl(tmp_path / "metrics.jsonl")]
     assert kept == [1.0, 2.0, 3.0, 40.0]
@@ -102,21 +98,21 @@ def test_a_resume_drops_what_came_after_the_checkpoint(tmp_path):
 
 
 def test_a_resume_at_zero_starts_the_files_anew(tmp_path):
-    with open_sinks(tmp_path, Trackers(False)) as sinks:
+    with open_sinks(tmp_path, tracked(False)) as sinks:
         sinks.write(line(1))
-    with open_sinks(tmp_path, Trackers(False), resume_at=0) as sinks:
+    with open_sinks(tmp_path, tracked(False), resume_at=0) as sinks:
         sinks.write(line(1))
     assert len(read_jsonl(tmp_path / "metrics.jsonl")) == len(rows(tmp_path)) == 1
 
 
 def test_a_line_torn_by_a_crash_does_not_spoil_the_next(tmp_path):
-    with open_sinks(tmp_path, Trackers(False)) as sinks:
+    with open_sinks(tmp_path, tracked(False)) as sinks:
         sinks.write(line(1))
     with (tmp_path / "metrics.jsonl").open("a") as file:
         file.write('{"run/iteration": 2, "run/en')
     with (tmp_path / "progress.csv").open("a") as file:
         file.write("2,20")
-    with open_sinks(tmp_path, Trackers(False), resume_at=1) as sinks:
+    with open_sinks(tmp_path, tracked(False), resume_at=1) as sinks:
         sinks.write(line(2))
     written = (tmp_path / "metrics.jsonl").read_text().splitlines()
     assert [json.loads(text)[names.ITERATION] for text in written] == [1, 2]
@@ -125,7 +121,7 @@ def test_a_line_torn_by_a_crash_does_not_spoil_the_next(tmp_path):
 
 def test_writing_a_line_is_cheap(tmp_path):
     wide = line(1, **{f"learn/default_policy/x{i}": 1.0 for i in range(40)})
-    with open_sinks(tmp_path, Trackers()) as sinks:
+    with open_sinks(tmp_path, tracked()) as sinks:
         sinks.write(wide)
         begun = time.process_time()
         for _ in range(50):
@@ -144,7 +140,7 @@ DAMAGE = {
 
 
 def twenty(folder, **more):
-    with open_sinks(folder, Trackers(False)) as sinks:
+    with open_sinks(folder, tracked(False)) as sinks:
         for iteration in range(1, 21):
             sinks.write(line(iteration, **more))
 
@@ -165,7 +161,7 @@ def iterations(folder):
 def test_a_damaged_line_costs_that_line_and_the_original_is_kept(tmp_path, by):
     twenty(tmp_path)
     before = damage(tmp_path / "metrics.jsonl", 5, by)
-    with open_sinks(tmp_path, Trackers(False), resume_at=18) as sinks:
+    with open_sinks(tmp_path, tracked(False), resume_at=18) as sinks:
         sinks.write(line(19))
     assert iterations(tmp_path) == [*range(1, 5), *range(6, 20)]
     assert (tmp_path / "metrics.jsonl.damaged").read_bytes() == before
@@ -177,9 +173,9 @@ def test_a_damaged_line_costs_that_line_and_the_original_is_kept(tmp_path, by):
 def test_a_second_repair_keeps_the_first_original(tmp_path):
     twenty(tmp_path)
     first = damage(tmp_path / "metrics.jsonl", 5, b"garbage\n")
-    open_sinks(tmp_path, Trackers(False), resume_at=20).close()
+    open_sinks(tmp_path, tracked(False), resume_at=20).close()
     second = damage(tmp_path / "metrics.jsonl", 2, b"garbage\n")
-    open_sinks(tmp_path, Trackers(False), resume_at=20).close()
+    open_sinks(tmp_path, tracked(False), resume_at=20).close()
     assert (tmp_path / "metrics.jsonl.damaged").read_bytes() == first
     assert (tmp_path / "metrics.jsonl.damaged-2").read_bytes() == second
 
@@ -187,7 +183,7 @@ def test_a_second_repair_keeps_the_first_original(tmp_path):
 def test_a_damaged_line_of_the_checkpoint_itself_is_reported(tmp_path):
     twenty(tmp_path)
     damage(tmp_path / "metrics.jsonl", 20, b'{"run/iteration": 2')
-    with open_sinks(tmp_path, Trackers(False), resume_at=20) as sinks:
+    with open_sinks(tmp_path, tracked(False), resume_at=20) as sinks:
         assert "line 20 is damaged" in sinks.notes[0]
     assert iterations(tmp_path) == [*range(1, 20)]
 
@@ -195,7 +191,7 @@ def test_a_damaged_line_of_the_checkpoint_itself_is_reported(tmp_path):
 def test_damage_after_the_checkpoint_is_no_loss(tmp_path):
     twenty(tmp_path)
     damage(tmp_path / "metrics.jsonl", 15, b"garbage\n")
-    with open_sinks(tmp_path, Trackers(False), resume_at=10) as sinks:
+    with open_sinks(tmp_path, tracked(False), resume_at=10) as sinks:
         assert sinks.notes == []
     assert iterations(tmp_path) == [*range(1, 11)]
 
@@ -204,7 +200,7 @@ def test_damage_after_the_checkpoint_is_no_loss(tmp_path):
 def test_a_damaged_row_of_the_table_costs_that_row(tmp_path, by):
     twenty(tmp_path)
     before = damage(tmp_path / "progress.csv", 6, by)
-    with open_sinks(tmp_path, Trackers(False), resume_at=18) as sinks:
+    with open_sinks(tmp_path, tracked(False), resume_at=18) as sinks:
         sinks.write(line(19, more=1.0))
     assert [int(row[names.ITERATION]) for row in rows(tmp_path)] == [*range(1, 5), *range(6, 20)]
     assert (tmp_path / "progress.csv.damaged").read_bytes() == before
@@ -215,7 +211,7 @@ def test_a_table_with_a_damaged_header_is_made_again(tmp_path):
     twenty(tmp_path)
     whole = (tmp_path / "progress.csv").read_bytes()
     before = damage(tmp_path / "progress.csv", 1, b"\xff\xfe\n")
-    with open_sinks(tmp_path, Trackers(False), resume_at=20) as sinks:
+    with open_sinks(tmp_path, tracked(False), resume_at=20) as sinks:
         assert (tmp_path / "progress.csv").read_bytes() == whole
         sinks.write(line(21))
     assert [row[names.ITERATION] for row in rows(tmp_path)] == [str(i) for i in range(1, 22)]
@@ -229,7 +225,7 @@ def test_bytes_at_the_end_that_are_no_line_are_reported(tmp_path, at):
     file = tmp_path / "metrics.jsonl"
     whole = file.read_bytes()
     file.write_bytes(whole + bytes(7))
-    with open_sinks(tmp_path, Trackers(False), resume_at=at) as sinks:
+    with open_sinks(tmp_path, tracked(False), resume_at=at) as sinks:
         assert sinks.notes == [
             "metrics.jsonl: 7 bytes at its end are no line and were left out; "
             "the original is kept as metrics.jsonl.damaged"
@@ -241,16 +237,16 @@ def test_bytes_at_the_end_that_are_no_line_are_reported(tmp_path, at):
 def test_an_object_without_an_iteration_is_a_damaged_line(tmp_path):
     twenty(tmp_path)
     damage(tmp_path / "metrics.jsonl", 5, b"{}\n")
-    with open_sinks(tmp_path, Trackers(False), resume_at=20) as sinks:
+    with open_sinks(tmp_path, tracked(False), resume_at=20) as sinks:
         assert sinks.notes[0].startswith("metrics.jsonl: line 5 is damaged")
 
 
 def test_files_that_are_gone_at_a_resume_are_reported(tmp_path):
     twenty(tmp_path)
     (tmp_path / "metrics.jsonl").unlink()
-    with open_sinks(tmp_path, Trackers(False), resume_at=20) as sinks:
+    with open_sinks(tmp_path, tracked(False), resume_at=20) as sinks:
         assert sinks.notes == ["metrics.jsonl is gone: it starts again after iteration 20"]
-    with open_sinks(tmp_path, Trackers(False), resume_at=0) as sinks:
+    with open_sinks(tmp_path, tracked(False), resume_at=0) as sinks:
         assert not sinks.notes
 
 
@@ -267,7 +263,7 @@ def long_files(folder, count):
 
 
 def resume_and_look(folder, count):
-    with open_sinks(folder, Trackers(False), resume_at=count - 10) as sinks:
+    with open_sinks(folder, tracked(False), resume_at=count - 10) as sinks:
         sample_jsonl(folder / "metrics.jsonl")
         last_with(folder / "metrics.jsonl", names.EVAL_RETURN_MEAN)
         sinks.write(line(count - 9, late=1.0))
@@ -285,7 +281,7 @@ def test_a_long_run_resumes_fast_and_in_little_memory(tmp_path, count):
     sample_jsonl(tmp_path / "metrics.jsonl")
     assert tracemalloc.get_traced_memory()[1] < 50e6
     tracemalloc.reset_peak()
-    open_sinks(tmp_path, Trackers(False), resume_at=count - 20).close()
+    open_sinks(tmp_path, tracked(False), resume_at=count - 20).close()
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < 50e6
@@ -304,7 +300,7 @@ def test_damage_in_a_long_file_is_found_as_well(tmp_path, monkeypatch):
         folder.mkdir()
         long_files(folder, 200)
         damage(folder / "metrics.jsonl", 50, by)
-        assert "line 50 is damaged" in open_sinks(folder, Trackers(False), resume_at=200).notes[0], name
+        assert "line 50 is damaged" in open_sinks(folder, tracked(False), resume_at=200).notes[0], name
 
 
 def test_a_sample_spans_the_whole_file_and_has_its_last_lines(tmp_path, monkeypatch):
@@ -323,7 +319,7 @@ def test_a_sample_spans_the_whole_file_and_has_its_last_lines(tmp_path, monkeypa
 
 def test_the_last_line_with_a_metric_is_found(tmp_path):
     twenty(tmp_path)
-    with open_sinks(tmp_path, Trackers(False), resume_at=20) as sinks:
+    with open_sinks(tmp_path, tracked(False), resume_at=20) as sinks:
         sinks.write(line(21, **{names.EVAL_RETURN_MEAN: 3.0}))
         sinks.write(line(22))
     assert last_with(tmp_path / "metrics.jsonl", names.EVAL_RETURN_MEAN)[names.ITERATION] == 21

@@ -165,7 +165,7 @@ def _fragments(experiment: Experiment, algo: str) -> Iterator[Problem]:
 
 def note_on_batch(experiment: Experiment) -> str:
     """How many steps PPO trains on where its batch is no multiple of the environments; "" where it is."""
-    key, algo = "training.train_batch_size_per_learner", experiment.algo.name
+    key, algo = "training.train_batch_size_per_learner", str(experiment.algo.name)
     batch = _effective(experiment, key, algo)
     mode = _effective(experiment, "rollouts.batch_mode", algo)
     if algo != "PPO" or not _number(batch) or mode == "complete_episodes":

@@ -109,7 +109,7 @@ def all_problems(experiment: Experiment) -> list[Problem]:
     found = key_problems(experiment)
     if not any(problem.key == "algo.name" for problem in found):
         wrong = {problem.key for problem in found}
-        algo = experiment.algo.name
+        algo = str(experiment.algo.name)
         found.extend(p for p in contradictions(experiment, algo) if p.key not in wrong)
     return found
 
@@ -124,7 +124,7 @@ def without_unread(saved: Experiment) -> Experiment:
     """A saved experiment less the keys that have no effect; an earlier version may have accepted them."""
     from rayfish.models.check import section_problems
 
-    section, algo = saved.training.model or {}, saved.algo.name
+    section, algo = saved.training.model or {}, str(saved.algo.name)
     found = [*key_problems(saved), *section_problems(section, algo, saved.paths)]
     keys = [problem.key for problem in found if problem.what.startswith("has no effect")]
     if not keys:
@@ -139,7 +139,7 @@ def without_unread(saved: Experiment) -> Experiment:
 
 def _without_effect(experiment: Experiment, info: EnvInfo | None) -> Iterator[str]:
     """Keys that the user wrote and that another key, or the environment, leaves without effect."""
-    algo = experiment.algo.name
+    algo = str(experiment.algo.name)
     set_keys = [key for key, where in experiment.origins.items() if where and not where.startswith(SHIPPED)]
     written = [_whole_key(key) for key in set_keys if experiment.get(key) not in (None, {}, [], "")]
     unread = _unread_model_keys(experiment, info)

@@ -276,7 +276,7 @@ def counts(experiment: Experiment) -> list[int]:
 
 def most_envs(experiment: Experiment) -> int:
     """As many environments as leave the algorithm what it learns from as it is."""
-    name = experiment.algo.name
+    name = str(experiment.algo.name)
     now = int(experiment.get(ENVS) or 1)
     if name not in ("PPO", *ASYNCHRONOUS):
         # A round is one step of each environment, then updates: more environments mean fewer updates
@@ -364,7 +364,7 @@ def _why_one(experiment: Experiment) -> str:
 def _effective(experiment: Experiment, dotted: str) -> Any:
     section, _, key = dotted.partition(".")
     value = experiment.get(dotted)
-    return signatures.default_of(section, key, experiment.algo.name) if value is None else value
+    return signatures.default_of(section, key, str(experiment.algo.name)) if value is None else value
 
 
 def _fastest(trials: Iterable[Measurement]) -> float:

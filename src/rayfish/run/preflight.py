@@ -93,7 +93,7 @@ def inspect(
     if info is not None:
         problems += _space_problems(experiment, info) + _order_problems(experiment, info)
     else:
-        model, name = experiment.training.model, experiment.algo.name
+        model, name = experiment.training.model, str(experiment.algo.name)
         problems += models.section_problems(model or {}, name, experiment.paths)
     problems += _offline_problems(experiment) + _best_problems(experiment) + _code_problems(experiment)
     problems += _start_problems(experiment, info) + _extra_problems(experiment) + _place_problems(experiment)
@@ -145,7 +145,7 @@ def _space_problems(experiment: Experiment, info: envs.EnvInfo) -> list[Problem]
     """Spaces the algorithm or the model cannot take, each said once though agents share it."""
     found: dict[tuple[str, str], Problem] = {}
     model = experiment.training.model or {}
-    name = experiment.algo.name
+    name = str(experiment.algo.name)
     for agent, space in info.observation_spaces.items():
         for problem in models.problems(model, space, info.action_spaces[agent], name, experiment.paths):
             found.setdefault((problem.key, problem.what), problem)
@@ -154,7 +154,7 @@ def _space_problems(experiment: Experiment, info: envs.EnvInfo) -> list[Problem]
 
 def _built_problems(experiment: Experiment, info: envs.EnvInfo) -> list[Problem]:
     """Custom models that cannot be built on the environment's spaces; only these bring in torch here."""
-    algo, common = experiment.algo.name, experiment.training.model or {}
+    algo, common = str(experiment.algo.name), experiment.training.model or {}
     policies = experiment.multi_agent.policies
     sections: dict[str, tuple[Any, dict[str, Any]]] = {"training.model": (info.agents[0], common)}
     if isinstance(policies, dict) and info.kind == "multi":
@@ -200,7 +200,7 @@ def remarks(experiment: Experiment, info: EnvInfo | None = None) -> list[str]:
 
 
 def _batch_remarks(experiment: Experiment) -> list[str]:
-    key, algo = "training.train_batch_size_per_learner", experiment.algo.name
+    key, algo = "training.train_batch_size_per_learner", str(experiment.algo.name)
     batch = experiment.get(key)
     if algo not in REPLAYING or not isinstance(batch, int):
         return []
@@ -221,7 +221,7 @@ def _agent_problems(experiment: Experiment, info: envs.EnvInfo) -> list[Problem]
 def _policy_problems(experiment: Experiment) -> list[Problem]:
     """Settings of single policies: few have an effect; a model is checked like the common one."""
     policies = experiment.multi_agent.policies
-    name, problems = experiment.algo.name, []
+    name, problems = str(experiment.algo.name), []
     known = signatures.entries("training", name)
     for policy, settings in policies.items() if isinstance(policies, dict) else ():
         key = f"multi_agent.policies.{policy}"
@@ -362,7 +362,7 @@ def _start_problems(experiment: Experiment, info: envs.EnvInfo | None) -> list[P
 def _network_problems(experiment: Experiment, made_by: Experiment) -> list[Problem]:
     """Layers of another shape than those of the checkpoint to start from."""
     sections = [one.training.model or {} for one in (made_by, experiment)]
-    name = experiment.algo.name
+    name = str(experiment.algo.name)
     if any(models.section_problems(section, name, experiment.paths) for section in sections):
         return []  # what is wrong with a section itself is told elsewhere
     before, now = (resolve(section) for section in sections)

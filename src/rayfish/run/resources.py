@@ -37,7 +37,7 @@ _ROOM = 0.8  # of the free memory for a suggested buffer; the rest is for networ
 
 def replay_remark(experiment: Experiment, info: EnvInfo) -> str:
     """What a replay buffer will take in the end, where that is more than the memory there is; else ""."""
-    algo, key = experiment.algo.name, "training.replay_buffer_config"
+    algo, key = str(experiment.algo.name), "training.replay_buffer_config"
     if algo not in _WITH_REPLAY:
         return ""
     config = {**(signatures.default_of("training", "replay_buffer_config", algo) or {})}
