@@ -121,12 +121,9 @@ class Loop:
 
     def _try_failed_again(self) -> list[dict[str, Any]]:
         """Failed trials that have a retry left by now: `search.max_failures` may have been raised."""
-        found = []
-        for trial in self.trials.values():
-            if trial.state == FAILED and trial.failures < self.search.max_failures:
-                why = {"error": trial.error, "details": trial.details}
-                found.append(self._write("lost", trial.number, failures=1, **why))
-        return found
+        limit = self.search.max_failures
+        again = [t for t in self.trials.values() if t.state == FAILED and t.failures < limit]
+        return [self._write("lost", t.number, failures=1, error=t.error, details=t.details) for t in again]
 
     def _make_whole(self) -> None:
         """Makes up for repetitions that a cut table has lost."""
@@ -385,10 +382,8 @@ class Loop:
         """Writes a report down and asks the scheduler about it; "" where there is nothing to decide."""
         metrics = self.plan.with_score(metrics)
         trial.metrics = dict(metrics)
-        step, value = (
-            messages.number(metrics.get(self.plan.time)),
-            messages.number(metrics.get(self.plan.metric)),
-        )
+        step = messages.number(metrics.get(self.plan.time))
+        value = messages.number(metrics.get(self.plan.metric))
         if step is None:
             step = trial.step + 1
         if step <= self._last_step.get(trial.number, -math.inf):
@@ -481,9 +476,8 @@ class Loop:
     def _failed(self, trial: Trial, reply: Reply) -> None:
         if messages.tells_of_a_full_disk(f"{reply.error}\n{reply.details}") and self.folder.is_full():
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))  # every trial would fail
-        error = messages.readable(
-            reply.error if not reply.hint else f"{reply.error}\n  next step: {reply.hint}"
-        )
+        hint = f"\n  next step: {reply.hint}" if reply.hint else ""
+        error = messages.readable(reply.error + hint)
         if trial.failures < self.search.max_failures:
             self._again(trial, error, messages.readable(reply.details), failures=1)
         else:

@@ -332,13 +332,11 @@ def _located(work: Callable[[], _T], base: Experiment, from_command_line: Sequen
     try:
         return work()
     except ConfigError as error:
-        told = [
-            replace(
-                found, where="command line" if found.key in from_command_line else _written(base, found.key)
-            )
-            for found in error.problems
-        ]
-        raise ConfigError(told) from None
+        located = []
+        for problem in error.problems:
+            where = "command line" if problem.key in from_command_line else _written(base, problem.key)
+            located.append(replace(problem, where=where))
+        raise ConfigError(located) from None
 
 
 def _written(base: Experiment, key: str) -> str:
@@ -513,8 +511,7 @@ def _kept(folder: SweepDirectory, what: str) -> dict[str, Any]:
     import pickle
 
     try:
-        found = pickle.loads((folder.path / _TARGET).read_bytes())
-        return dict(found)
+        return dict(pickle.loads((folder.path / _TARGET).read_bytes()))
     except Exception as error:
         raise RayfishError(
             f"the {what} of {folder.path} was given from Python and cannot be read back: "
