@@ -113,10 +113,10 @@ def did_you_mean(word: str, known: Iterable[str], *, most: int = 3) -> list[str]
 
 
 def suggest(word: str, known: Iterable[str], otherwise: str = "") -> str:
-    """The hint for an unknown name: the known one it is closest to, else `otherwise`, else all names."""
+    """The hint for an unknown name: the known ones it is closest to, else `otherwise`, else all names."""
     names = list(known)
-    close = did_you_mean(word, names, most=1)
-    return f"did you mean {close[0]}?" if close else otherwise or f"there are {', '.join(names)}"
+    close = did_you_mean(word, names)
+    return f"did you mean {' or '.join(close)}?" if close else otherwise or f"there are {', '.join(names)}"
 
 
 def _indent(text: str) -> str:

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from rayfish.errors import EnvironmentFault, did_you_mean
+from rayfish.errors import EnvironmentFault, suggest
 from rayfish.worlds.wildfire.env import tactics
 from rayfish.worlds.wildfire.env.env import METRICS, WildfireVectorEnv
 from rayfish.worlds.wildfire.env.options import INTERACTIONS, MOVES
@@ -139,13 +139,15 @@ class Planned(WildfireBaseline):
                 move[(dx == x) & (dy == y)] = number
         return env.decode.encode(move, np.where(line, self._line, self._idle))
 
-    def _setting(self, env: WildfireVectorEnv, n: int, arrival: np.ndarray) -> tuple[Any, ...]:
-        """What every plan looks at."""
+    def _situation(self, env: WildfireVectorEnv, n: int, arrival: np.ndarray) -> tactics.Situation:
         episodes, ground = env.episodes, env.episodes.ground
         place = ground.of[n]
         work = episodes.steps_per_line[ground.fuel[place]]
         crew, speed = episodes.crew, env.options.agent_speed
-        return (arrival, ground.burnable[place], work, crew.x[n], crew.y[n], *episodes.shape, speed, SPARE)
+        agents = (crew.x[n], crew.y[n])
+        return tactics.Situation(
+            arrival, ground.burnable[place], work, *agents, *episodes.shape, speed, SPARE
+        )
 
 
 class Encircle(Planned):
@@ -153,7 +155,7 @@ class Encircle(Planned):
 
     def plan(self, env: WildfireVectorEnv, n: int, arrival: np.ndarray, path: np.ndarray) -> int:
         """See `tactics.plan_ring`."""
-        return int(tactics.plan_ring(*(*self._setting(env, n, arrival), path)))
+        return int(tactics.plan_ring(self._situation(env, n, arrival), path))
 
 
 class LineAhead(Planned):
@@ -165,7 +167,7 @@ class LineAhead(Planned):
         assert start is not None
         x, y = start.cells[0]
         cell, wind = y * env.episodes.shape[1] + x, env.episodes.seen.wind[n]
-        return int(tactics.plan_ahead(*(*self._setting(env, n, arrival), cell, wind, path)))
+        return int(tactics.plan_ahead(self._situation(env, n, arrival), cell, wind, path))
 
 
 BASELINES: dict[str, type[WildfireBaseline]] = {
@@ -191,9 +193,7 @@ def make_baseline(name: str, env: WildfireVectorEnv, seed: int = 0) -> WildfireB
     :raises EnvironmentFault: there is none of this name, or it cannot act in this environment
     """
     if name not in BASELINES:
-        near = did_you_mean(name, BASELINES)
-        hint = f"did you mean {' or '.join(near)}?" if near else f"there are {', '.join(BASELINES)}"
-        raise EnvironmentFault(f"there is no baseline {name!r}", hint)
+        raise EnvironmentFault(f"there is no baseline {name!r}", suggest(name, BASELINES))
     return BASELINES[name](env, seed)
 
 

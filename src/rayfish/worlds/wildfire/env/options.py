@@ -7,7 +7,7 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from rayfish.errors import EnvironmentFault, did_you_mean
+from rayfish.errors import EnvironmentFault, suggest
 from rayfish.legacy import simharness
 from rayfish.worlds.wildfire.fire.codes import BURNED, LINES
 from rayfish.worlds.wildfire.fire.settings import Settings
@@ -164,7 +164,7 @@ class Options:
         if not isinstance(given, str) or given in LANDSCAPES:
             return LANDSCAPES[given] if isinstance(given, str) else given
         if not Path(given).suffix and not Path(given).expanduser().exists():
-            raise EnvironmentFault(f"there is no landscape {given!r}", hint(given, list(LANDSCAPES)))
+            raise EnvironmentFault(f"there is no landscape {given!r}", suggest(given, list(LANDSCAPES)))
         return given
 
     def _check_positions(self) -> None:
@@ -229,7 +229,7 @@ def read(given: Mapping[str, Any]) -> Options:
         given, _ = simharness.env_config(given)
     for name in given:
         if name not in known:
-            raise EnvironmentFault(f"the wildfire environment has no option {name!r}", hint(name, known))
+            raise EnvironmentFault(f"the wildfire environment has no option {name!r}", suggest(name, known))
     channels = [name for name in ("attributes", "normalized_attributes") if name in given]
     if channels and given.get("observation", "grid") == "local":
         raise EnvironmentFault(
@@ -242,7 +242,7 @@ def read(given: Mapping[str, Any]) -> Options:
 def _one_of(name: str, value: Any, known: Iterable[str | None]) -> None:
     names = [choice for choice in known if choice is not None]
     if value not in known:
-        raise EnvironmentFault(f"{name} has {value!r}", hint(str(value), names))
+        raise EnvironmentFault(f"{name} has {value!r}", suggest(str(value), names))
 
 
 def _last_name(given: Any) -> Any:
@@ -263,9 +263,3 @@ def _is_place(given: Any) -> bool:
 def _at_least_one(name: str, value: Any) -> None:
     if not isinstance(value, int) or isinstance(value, bool) or value < 1:
         raise EnvironmentFault(f"{name} is {value!r}", "give a whole number from 1 on")
-
-
-def hint(word: str, known: Sequence[str]) -> str:
-    """What may have been meant, or what there is."""
-    near = did_you_mean(word, known)
-    return f"did you mean {' or '.join(near)}?" if near else f"there are {', '.join(known)}"

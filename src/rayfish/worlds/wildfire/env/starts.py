@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 from platformdirs import user_cache_dir
 
-from rayfish.errors import EnvironmentFault
-from rayfish.worlds.wildfire.env.options import Options, hint
+from rayfish.errors import EnvironmentFault, suggest
+from rayfish.worlds.wildfire.env.options import Options
 from rayfish.worlds.wildfire.fire import layers
 from rayfish.worlds.wildfire.fire.benchmark import Start
 from rayfish.worlds.wildfire.fire.layers import Landscape
@@ -111,13 +111,13 @@ def _drawn_set(given: Mapping[str, Any], settings: Settings) -> ScenarioSet:
     """A set by its recipe; made once and kept in the user's cache, under a hash of all that decides it."""
     for name in given:
         if name not in _DRAWN:
-            raise EnvironmentFault(f"scenarios has no key {name!r}", hint(str(name), list(_DRAWN)))
+            raise EnvironmentFault(f"scenarios has no key {name!r}", suggest(str(name), list(_DRAWN)))
     recipe = _DRAWN | dict(given)
     for name in ("count", "seed", "evaluation"):
         if not isinstance(recipe[name], int) or isinstance(recipe[name], bool) or recipe[name] < 0:
             raise EnvironmentFault(f"scenarios.{name} is {recipe[name]!r}", "give a whole number")
     if recipe["part"] not in _PARTS:
-        raise EnvironmentFault(f"scenarios.part is {recipe['part']!r}", hint(str(recipe["part"]), _PARTS))
+        raise EnvironmentFault(f"scenarios.part is {recipe['part']!r}", suggest(str(recipe["part"]), _PARTS))
     key = (settings_hash(settings), recipe["count"], recipe["seed"], recipe["where"])
     if key not in _MADE:
         folder = Path(user_cache_dir("rayfish")) / "wildfire"

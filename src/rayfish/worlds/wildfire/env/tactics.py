@@ -6,7 +6,7 @@ without intervention. Lines only delay a fire, so that a path which is in time b
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numba import njit
@@ -19,40 +19,47 @@ LEAST_WIND = 0.25
 """A direction is ahead of a fire when the wind has at least this share of its larger part in it."""
 
 
+class Situation(NamedTuple):
+    """What a plan looks at, over C cells.
+
+    :param arrival: int [C] the update in which fire reaches a cell
+    :param burnable: bool [C]
+    :param work: int [C] steps that the line on a cell takes
+    :param xs: int [A] where the agents are; `ys` likewise
+    :param speed: steps per update
+    :param spare: updates to be ahead of the fire
+    """
+
+    arrival: Any
+    burnable: Any
+    work: Any
+    xs: Any
+    ys: Any
+    height: int
+    width: int
+    speed: int
+    spare: int
+
+
 @njit(cache=True)
-def in_time(
-    path: Any,
-    first: int,
-    step: int,
-    xs: Any,
-    ys: Any,
-    arrival: Any,
-    work: Any,
-    width: int,
-    speed: int,
-    spare: int,
-) -> bool:
-    """Whether agents at (xs, ys) can build a line on every cell of a path before the fire reaches it.
+def in_time(path: Any, first: int, step: int, now: Situation) -> bool:
+    """Whether the agents can build a line on every cell of a path before the fire reaches it.
 
     Agent a takes the a-th part of the path, which is walked around from its cell `first` on.
 
     :param path: int [K] cells
     :param step: 1 or -1, the direction
-    :param arrival: int [C] the update in which fire reaches a cell
-    :param work: int [C] steps that the line on a cell takes
-    :param speed: steps per update
-    :param spare: updates to be ahead of the fire
     """
-    length, agents = len(path), len(xs)
+    length, agents = len(path), len(now.xs)
     for a in range(agents):
-        x, y, steps = xs[a], ys[a], 0
+        x, y, steps = now.xs[a], now.ys[a], 0
         for place in range(a * length // agents, (a + 1) * length // agents):
             cell = path[(first + step * place) % length]
-            row = cell // width
-            column = cell - row * width
-            steps += abs(column - x) + abs(row - y) + work[cell] - 1
+            row = cell // now.width
+            column = cell - row * now.width
+            steps += abs(column - x) + abs(row - y) + now.work[cell] - 1
             # the fire has made ceil(steps / speed) updates before the step in which the line is finished
-            if arrival[cell] <= (steps + speed - 1) // speed + spare:
+            if now.arrival[cell] <= (steps + now.speed - 1) // now.speed + now.spare:
                 return False
             x, y = column, row
     return True
@@ -82,22 +89,12 @@ def around(x0: int, y0: int, x1: int, y1: int, burnable: Any, height: int, width
 
 
 @njit(cache=True)
-def plan_ring(
-    arrival: Any,
-    burnable: Any,
-    work: Any,
-    xs: Any,
-    ys: Any,
-    height: int,
-    width: int,
-    speed: int,
-    spare: int,
-    path: Any,
-) -> int:
+def plan_ring(now: Situation, path: Any) -> int:
     """The smallest box around the fire that can be closed in time: its cells in walking order in `path`.
 
     Gives their number; 0 when there is no such box.
     """
+    arrival, height, width = now.arrival, now.height, now.width
     ring = np.empty(2 * (height + width) + 8, np.int64)
     latest = 0
     for cell in range(arrival.shape[0]):
@@ -111,10 +108,10 @@ def plan_ring(
                 column = cell - row * width
                 x0, x1 = min(x0, column), max(x1, column)
                 y0, y1 = min(y0, row), max(y1, row)
-        length = around(x0, y0, x1, y1, burnable, height, width, ring)
+        length = around(x0, y0, x1, y1, now.burnable, height, width, ring)
         for first in range(length):
             for step in (1, -1):
-                if in_time(ring[:length], first, step, xs, ys, arrival, work, width, speed, spare):
+                if in_time(ring[:length], first, step, now):
                     for place in range(length):
                         path[place] = ring[(first + step * place) % length]
                     return length
@@ -122,25 +119,13 @@ def plan_ring(
 
 
 @njit(cache=True)
-def plan_ahead(
-    arrival: Any,
-    burnable: Any,
-    work: Any,
-    xs: Any,
-    ys: Any,
-    height: int,
-    width: int,
-    speed: int,
-    spare: int,
-    start: int,
-    wind: Any,
-    path: Any,
-) -> int:
+def plan_ahead(now: Situation, start: int, wind: Any, path: Any) -> int:
     """The line across the map, from edge to edge, that lies ahead of the fire and can be built in time: along
     columns or along rows the nearest one, and of these two the one with more ground behind it.
 
     :param start: the cell where the fire began
     """
+    height, width = now.height, now.width
     line = np.empty(max(height, width), np.int64)
     found, most = 0, 0
     for axis in range(2):
@@ -155,12 +140,12 @@ def plan_ahead(
             length = 0
             for other in range((height, width)[axis]):
                 cell = other * width + place if axis == 0 else place * width + other
-                if burnable[cell]:
+                if now.burnable[cell]:
                     line[length] = cell
                     length += 1
             for step in (1, -1):
                 first = 0 if step == 1 else length - 1
-                if length and in_time(line[:length], first, step, xs, ys, arrival, work, width, speed, spare):
+                if length and in_time(line[:length], first, step, now):
                     for index in range(length):
                         path[index] = line[(first + step * index) % length]
                     found, most = length, behind

@@ -7,7 +7,7 @@ import operator
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, cast
 
-from rayfish.errors import RayfishError, did_you_mean
+from rayfish.errors import RayfishError, suggest
 
 _COMPARE: dict[type, Callable[[Any, Any], bool]] = {
     ast.Lt: operator.lt,
@@ -84,9 +84,7 @@ class Condition:
         if isinstance(node, ast.Name):
             name = node.id
             if name not in self.names:
-                near = did_you_mean(name, self.names)
-                hint = f"did you mean {' or '.join(near)}?" if near else f"there are {', '.join(self.names)}"
-                raise ConditionFault(f"{self.text!r} speaks of {name!r}", hint)
+                raise ConditionFault(f"{self.text!r} speaks of {name!r}", suggest(name, self.names))
             return lambda figures: figures[name]
         if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
             part = self._value(node.operand)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import astuple, dataclass
+from functools import cache
 from types import MappingProxyType
 from typing import Any
 
@@ -190,9 +191,11 @@ def as_numbers(models: ArrayLike) -> NDArray[np.int64]:
     return numbers[where].reshape(given.shape)
 
 
+@cache
 def table() -> NDArray[np.float64]:
     """All fuel models as an array [256, 12], one row per number; rows of unknown numbers are NaN."""
     rows = np.full((256, DYNAMIC + 1), np.nan)
     for number, model in _STANDARD.items():
         rows[number] = astuple(model)[3:]  # without number, code and name
+    rows.setflags(write=False)
     return rows

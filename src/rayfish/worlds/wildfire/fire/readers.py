@@ -16,7 +16,7 @@ from typing import Annotated, Any, cast, get_args, get_origin, get_type_hints
 import numpy as np
 from numpy.typing import NDArray
 
-from rayfish.errors import EnvironmentFault, RayfishError, did_you_mean
+from rayfish.errors import EnvironmentFault, RayfishError, suggest
 from rayfish.worlds.wildfire.fire import fuels, geo
 
 Reader = Callable[[Any, str], Any]
@@ -68,9 +68,8 @@ def known_keys(given: Mapping[Any, Any], known: Mapping[str, Any], where: str) -
     """Raises when `given` has a key that is not `known`."""
     for key in given:
         if key not in known:
-            near = did_you_mean(str(key), known)
-            hint = f"did you mean {' or '.join(near)}?" if near else f"there are {', '.join(known)}"
-            raise SettingsFault(f"{where or 'the configuration'} has no key {key!r}", hint)
+            what = f"{where or 'the configuration'} has no key {key!r}"
+            raise SettingsFault(what, suggest(str(key), known))
 
 
 def minutes_of(time: str | float) -> int:
@@ -142,9 +141,9 @@ def choice(*known: str) -> Reader:
     def read(given: Any, where: str) -> str:
         if given in known:
             return str(given)
-        near = did_you_mean(str(given), known)
-        hint = f"did you mean {' or '.join(near)}?" if near else f"it is one of {', '.join(known)}"
-        raise SettingsFault(f"{where} is {given!r}", hint)
+        raise SettingsFault(
+            f"{where} is {given!r}", suggest(str(given), known, f"it is one of {', '.join(known)}")
+        )
 
     return read
 

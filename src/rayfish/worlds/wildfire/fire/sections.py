@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, make_dataclass
 from functools import partial
 from itertools import pairwise
 from typing import Annotated, Any
@@ -95,37 +95,28 @@ class Mitigation:
     holding_ft: Annotated[dict[str, float], _holding] = field(default_factory=_held)
 
 
-@dataclass(frozen=True)
-class Operational:
-    """Where SimFire would fetch LANDFIRE's layers; used for nothing else."""
-
-    seed: Any = None
-    latitude: Any = None
-    longitude: Any = None
-    height: Any = None
-    width: Any = None
-    resolution: Any = None
-    year: Any = None
+def _unused(name: str, doc: str, keys: str, **others: tuple[Any, Any]) -> Any:
+    """A section of SimFire's files whose keys are known and kept, but change nothing here."""
+    entries = [*((key, *rest) for key, rest in others.items()), *((key, Any, None) for key in keys.split())]
+    return make_dataclass(name, entries, frozen=True, namespace={"__doc__": doc, "__module__": __name__})
 
 
-@dataclass(frozen=True)
-class Historical:
-    """Where SimFire would look for a recorded fire; used for nothing else.
-
-    :param use: older SimFire's switch; true needs those data, and is refused
-    """
-
-    use: bool = False
-    name: Any = None
-    fire_init_pos_lat: Any = None
-    fire_init_pos_long: Any = None
-    default: Any = None
-    path: Any = None
-    year: Any = None
-    state: Any = None
-    fire: Any = None
-    height: Any = None
-    width: Any = None
+Operational = _unused(
+    "Operational",
+    "Where SimFire would fetch LANDFIRE's layers.",
+    "seed latitude longitude height width resolution year",
+)
+Historical = _unused(
+    "Historical",
+    "Where SimFire would look for a recorded fire; `use` is older SimFire's switch: true is refused.",
+    "name fire_init_pos_lat fire_init_pos_long default path year state fire height width",
+    use=(bool, False),
+)
+CfdWind = _unused(
+    "CfdWind",
+    "SimFire's flow solver, which runs by the wall clock and makes wrong steps.",
+    "time_to_train result_accuracy iterations scale timestep_dt diffusion viscosity speed direction",
+)
 
 
 @dataclass(frozen=True)
@@ -437,21 +428,6 @@ class PerlinWind:
 
 
 @dataclass(frozen=True)
-class CfdWind:
-    """SimFire's flow solver; kept, not used: it runs by the wall clock and its steps are wrong."""
-
-    time_to_train: Any = None
-    result_accuracy: Any = None
-    iterations: Any = None
-    scale: Any = None
-    timestep_dt: Any = None
-    diffusion: Any = None
-    viscosity: Any = None
-    speed: Any = None
-    direction: Any = None
-
-
-@dataclass(frozen=True)
 class RandomWind:
     """How wind is drawn again (`randomize: [wind]`): speeds times a factor, directions turned by
     an angle; perlin wind gets other noise instead.
@@ -474,7 +450,7 @@ class Wind:
     function: Annotated[str, r.choice("simple", "perlin", "cfd", "series")] = "simple"
     simple: SimpleWind = field(default_factory=SimpleWind)
     perlin: PerlinWind = field(default_factory=PerlinWind)
-    cfd: CfdWind = field(default_factory=CfdWind)
+    cfd: Annotated[Any, partial(r.section, CfdWind)] = field(default_factory=CfdWind)
     series: Annotated[tuple[tuple[float, float, float], ...], r.maybe(_series)] = ()
     adjustment_factor: r.AboveZero = 1.0
     limit: bool = True
@@ -523,8 +499,8 @@ class Settings:
     display: Display = field(default_factory=Display)
     simulation: Simulation = field(default_factory=Simulation)
     mitigation: Mitigation = field(default_factory=Mitigation)
-    operational: Operational = field(default_factory=Operational)
-    historical: Historical = field(default_factory=Historical)
+    operational: Annotated[Any, partial(r.section, Operational)] = field(default_factory=Operational)
+    historical: Annotated[Any, partial(r.section, Historical)] = field(default_factory=Historical)
     terrain: Terrain = field(default_factory=Terrain)
     fire: Fire = field(default_factory=Fire)
     environment: Environment = field(default_factory=Environment)

@@ -134,8 +134,8 @@ def new_sim_fires(number: int, cells: int) -> SimFires:
     """N maps without fire."""
     shapes = (cells, cells, cells, cells, 2 * cells, 2 * cells, cells, 3)
     kinds = (np.uint8, np.float64, np.float64, np.uint8, np.int32, np.int32, np.int32, np.int32)
-    arrays = (np.zeros((number, last), kind) for last, kind in zip(shapes, kinds, strict=True))
-    return SimFires(*arrays, np.zeros(number))
+    arrays = [np.zeros((number, last), kind) for last, kind in zip(shapes, kinds, strict=True)]
+    return SimFires._make([*arrays, np.zeros(number)])
 
 
 def roomier(fires: SimFires, room: int) -> SimFires:

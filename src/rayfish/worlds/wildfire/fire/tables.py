@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, fields, replace
-from functools import cache
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
 
 import numpy as np
 from numba import njit
@@ -13,11 +12,11 @@ from numba import njit
 from rayfish.errors import RayfishError
 from rayfish.worlds.wildfire.fire import fuels, rothermel
 from rayfish.worlds.wildfire.fire.codes import MPH
+from rayfish.worlds.wildfire.fire.sections import MOISTURES
 from rayfish.worlds.wildfire.fire.spread import DX, DY, HOLDS_ALL, NEVER, SPEED, STEPS, TICKS
 
 MAX_SUBSTEPS = (STEPS + 1) // 128  # leaves a fire 127 updates at least until its clock is full
 FLAME, POWER = 0.45, 0.46  # Byram: flame length in ft of a fireline intensity in BTU/ft/s
-MOISTURES = ("m1h", "m10h", "m100h", "herb", "woody")
 
 
 @dataclass(frozen=True)
@@ -47,8 +46,7 @@ class Table:
         return np.where(units < HOLDS_ALL, units, HOLDS_ALL).astype(np.int32)
 
 
-@dataclass(frozen=True)
-class Heads:
+class Heads(NamedTuple):
     """The head fire of every cell, float32 [C] each.
 
     :param rate: feet per minute
@@ -83,12 +81,12 @@ def heads(landscape: Any, cell_ft: float, mph: np.ndarray, *, wind_limit: bool) 
         moist = np.stack([np.broadcast_to(part, shape).ravel() for part in given])
     found = Heads(*(np.empty(shape[0] * shape[1], np.float32) for _ in range(5)))
     _heads(
-        _models(),
+        fuels.table(),
         np.ascontiguousarray(landscape.fuel, np.int64).ravel(),
         moist,
         *(np.ascontiguousarray(part, np.float64).ravel() for part in (*mph, along_x, along_y)),
         wind_limit,
-        *(getattr(found, name.name) for name in fields(Heads)),
+        found,
     )
     return found
 
@@ -109,8 +107,7 @@ def tabulate(found: Heads, cell_ft: float, minutes: float) -> Table:
             f"fire may cross at most {MAX_SUBSTEPS:,} cells in an update",
         )
     costs = np.empty((len(found.rate), 8), np.int32)
-    ellipse = (found.rate, found.heading_x, found.heading_y, found.ellipse)
-    _costs(*ellipse, per_update / substeps / TICKS, costs)
+    _costs(found, per_update / substeps / TICKS, costs)
     return Table(costs, substeps, found.heat)
 
 
@@ -119,11 +116,6 @@ def wind_parts(speed_ft_min: np.ndarray, degrees: np.ndarray, factor: float) -> 
     turned = np.radians(degrees)
     mph = speed_ft_min / MPH * factor
     return np.stack([mph * np.sin(turned), -mph * np.cos(turned)])
-
-
-@cache
-def _models() -> np.ndarray:
-    return fuels.table()
 
 
 def gradient(elevation: np.ndarray, cell_ft: float) -> tuple[np.ndarray, np.ndarray]:
@@ -145,16 +137,13 @@ def _heads(
     slope_x: Any,
     slope_y: Any,
     wind_limit: bool,
-    rate: Any,
-    heading_x: Any,
-    heading_y: Any,
-    ellipse: Any,
-    heat: Any,
+    found: Heads,
 ) -> None:
     """Fills the head fires. What is equal to the cell before (one fuel, an even slope) is not computed again.
 
     :param moist: [5, 1] where all cells have the same moistures, else [5, C]
     """
+    rate, heading_x, heading_y, ellipse, heat = found
     everywhere = moist.shape[1] == 1
     bases, known = np.empty((models.shape[0], 7)), np.zeros(models.shape[0], np.bool_)
     for cell in range(fuel.shape[0]):
@@ -172,27 +161,19 @@ def _heads(
         base, mph = bases[model], math.sqrt(mph_x[cell] ** 2 + mph_y[cell] ** 2)
         to_x, to_y = (mph_x[cell] / mph, mph_y[cell] / mph) if mph > 0.0 else (1.0, 0.0)
         rate[cell], heading_x[cell], heading_y[cell], ellipse[cell], _ = rothermel.head(
-            base[0],
-            base[1],
-            base[2],
-            base[3],
-            base[4],
-            mph,
-            to_x,
-            to_y,
-            slope_x[cell],
-            slope_y[cell],
-            wind_limit,
-        )
+            base[0], base[1], base[2], base[3], base[4],
+            mph, to_x, to_y, slope_x[cell], slope_y[cell], wind_limit,
+        )  # fmt: skip
         heat[cell] = base[5]
 
 
 @njit(cache=True)
-def _costs(rate: Any, heading_x: Any, heading_y: Any, ellipse: Any, scale: float, costs: Any) -> None:
+def _costs(found: Heads, scale: float, costs: Any) -> None:
     """Ticks across each cell in eight directions, at least one step.
 
     :param scale: cells per tick of fire that makes a foot per minute
     """
+    rate, heading_x, heading_y, ellipse, _ = found
     for cell in range(rate.shape[0]):
         top = np.float64(rate[cell]) * (1.0 - ellipse[cell]) * scale
         if top <= 0.0:
