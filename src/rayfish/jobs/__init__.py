@@ -1,6 +1,6 @@
 """Lists of jobs: commands that each hold what they need of a machine or cluster, and run side by side.
 
-listed    what is written: Isaac Lab's task_runner files, its wrap_resources' words, our own form
+job_list  what is written: Isaac Lab's task_runner files, its wrap_resources' words, our own form
 worker    one job inside a worker process      run    places, output, failures, the table
 """
 

@@ -1,6 +1,6 @@
 """A sweep's page: one file that any browser opens, with nothing to fetch from anywhere.
 
-The pictures are Vega-Lite (`page_charts`), drawn by the libraries that vl-convert brings along; the page
+The pictures are Vega-Lite (`sweep_charts`), drawn by the libraries that vl-convert brings along; the page
 holds them once. Everything that users wrote is escaped: in HTML as text, in the data as JSON.
 """
 

@@ -53,7 +53,7 @@ Tell = Callable[[str], None]
 
 
 class Tries(Protocol):
-    """What measures: `algorithm.batched.trials.Bench`."""
+    """What measures: `algorithm.batched.stepping_benchmark.Bench`."""
 
     def trial(self, way: str, envs: int, seconds: float) -> Measurement:
         """One way with so many environments."""

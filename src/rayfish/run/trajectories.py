@@ -50,7 +50,7 @@ Row = dict[str, Any]
 
 
 class Trajectories:
-    """Records what is played (a `playing.Recorder`).
+    """Records what is played (a `player.Recorder`).
 
     :param file: where to write; it is whole only after `close`
     :param env: the environment that is played

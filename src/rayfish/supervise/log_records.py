@@ -38,7 +38,7 @@ _QUIET_WARNINGS = (
 _QUIET_RAY = re.compile(
     r"deprecat|new API stack|gputil|[Tt]oken authentication is enabled|authentication token|"
     r"RAY_ACCEL_ENV_VAR_OVERRIDE|Logger initialization failed|/dev/shm has only|"
-    # Faults of workers: `run.losses` says who died of what, in one line.
+    # Faults of workers: `run/worker_failures` reports each in one line.
     r"taking actor \d+ out of service|[Tt]he actor \S+ (is unavailable|died|is dead)|actor died unexpectedly|"
     r"now-healthy actor \d+ back into service|No samples returned from remote|No healthy remote workers left|"
     r"Worker exception caught during|Environment step failed|Resetting the env resulted|"
