@@ -40,36 +40,17 @@ _SET_UP: set[str] = set()
 """Worker names this process was set up for; a vector of environments asks many times."""
 
 
-def env_creator(
-    spec: EnvSpec,
-    *,
-    setup: Callable[[str], None] | None = None,
-    role: str = "runner",
-    patience: watchdog.Patience | None = None,
-    vector: str = STACKED,
-    policy: str = "",
-    failed: str = "",
-) -> EnvCreator:
-    """What to hand to `ray.tune.register_env`, or to `AlgorithmConfig.environment` as a callable.
-
-    :param setup: called once in each process with the worker's name ("driver", "runner 2") before
-        the first environment is made; a module-level function, so that it pickles
-    :param patience: how long a call into the environment may take on a worker
-    :param vector: how the batched path makes many of it
-    :param policy: the one that all agents share, where there are several
-    :param failed: what a step becomes in which an environment fails and is remade (`envs.restarts`); "": an
-        error
-    """
-    return EnvCreator(spec, setup, role, patience or watchdog.Patience(), vector, policy, failed)
-
-
 @dataclass(frozen=True)
 class EnvCreator:
     """Makes the environment of a spec from the `EnvContext` that RLlib gives on each worker.
 
-    :param vector: how `many` makes many of it
+    :param setup: called once in each process with the worker's name ("driver", "runner 2") before
+        the first environment is made; a module-level function, so that it pickles
+    :param patience: how long a call into the environment may take on a worker
+    :param vector: how `many` makes many of it for the batched path
     :param policy: the one that all agents share, where there are several
-    :param failed: what a step becomes in which an environment fails and is remade; "": an error
+    :param failed: what a step becomes in which an environment fails and is remade (`envs.restarts`); "": an
+        error
     """
 
     spec: EnvSpec

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from rayfish.algorithm.adapters import env_creator
+from rayfish.algorithm.adapters import EnvCreator
 from rayfish.algorithm.batched.eligibility import PROCESSES, Fit, fit
 from rayfish.algorithm.callbacks import EpisodeReport
 from rayfish.algorithm.contradictions import ASYNCHRONOUS, BUFFERS
@@ -33,7 +33,7 @@ from rayfish.algorithm.offline_data import RecordedData
 from rayfish.algorithm.old_callbacks import adapted
 from rayfish.algorithm.optimizer import set_optimizer
 from rayfish.algorithm.replay import name_figures
-from rayfish.algorithm.signatures import keys_for
+from rayfish.algorithm.signatures import entries
 from rayfish.envs.build import EnvInfo, env_config_of, from_experiment
 from rayfish.envs.resolve import OWN_NAMES
 from rayfish.envs.restarts import OPTION, SKIP, TRUNCATE
@@ -197,7 +197,7 @@ def _results_in(folder: str) -> Iterator[None]:
 
 def _values(experiment: Experiment, section: str, algo: str) -> dict[str, Any]:
     """What a section says for RLlib: owned keys left out, import paths loaded."""
-    known = keys_for(section, algo)
+    known = entries(section, algo)
     own = _OWN.get(section, set())
     values: dict[str, Any] = {}
     for key, value in experiment.section(section).items():
@@ -238,11 +238,11 @@ def _environment(
         "failed": (SKIP if fitting.batched else TRUNCATE) if experiment.get(OPTION) else "",
     }
     training = replace(from_experiment(experiment), old_api=info.old_api)  # no worker need try it again
-    register_env(name, env_creator(training, **common))
+    register_env(name, EnvCreator(training, **common))
     evaluation = from_experiment(experiment, evaluation=True)
     if evaluation.name == training.name:
         evaluation = replace(evaluation, old_api=info.old_api)
-    register_env(f"{name}{_EVALUATION}", env_creator(evaluation, role="evaluation runner", **common))
+    register_env(f"{name}{_EVALUATION}", EnvCreator(evaluation, role="evaluation runner", **common))
     config.environment(env=name, env_config=env_config_of(experiment), disable_env_checking=True)
 
 

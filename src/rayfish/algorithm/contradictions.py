@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
-from rayfish.algorithm.signatures import default_of, keys_for
+from rayfish.algorithm.signatures import default_of, entries
 from rayfish.errors import Problem, did_you_mean
 from rayfish.experiment.result_names import todays_metric
 from rayfish.experiment.sections import OFFLINE, SEVERAL_NETWORKS
@@ -226,7 +226,7 @@ def _unmeasured(experiment: Experiment) -> Iterator[Problem]:
 def _learning_rate(experiment: Experiment, algo: str) -> Iterator[Problem]:
     """Algorithms with one rate per network refuse a common one."""
     if experiment.get("training.lr") is not None and default_of("training", "lr", algo) is None:
-        known = keys_for("training", algo)
+        known = entries("training", algo)
         rates = [key for key in _RATES if key in known]
         if rates:
             hint = f"set {', '.join(f'training.{rate}' for rate in rates)} instead"

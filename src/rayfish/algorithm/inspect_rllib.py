@@ -15,26 +15,27 @@ from collections.abc import Mapping
 from importlib import import_module, metadata
 from typing import Any
 
+from rayfish.algorithm.signatures import LAYOUT
 from rayfish.compat.ray_internals import deprecated_value
-from rayfish.experiment.sections import ALGORITHMS
+from rayfish.experiment.sections import ALGORITHMS, METHODS
 
 # What takes a schedule ([[0, 1e-3], [10000, 1e-4]]) although its annotation says float.
 _SCHEDULES = {"lr", "entropy_coeff", "actor_lr", "critic_lr", "alpha_lr", "value_lr", "epsilon"}
 _DOC_LIMIT = 400
 
 
-def build_table(methods: Mapping[str, str], layout: int) -> dict[str, Any]:
-    """The whole table; `methods` maps a section to its `AlgorithmConfig` method."""
+def build_table() -> dict[str, Any]:
+    """The whole table."""
     from ray.rllib.algorithms.algorithm_config import AlgorithmConfig
 
     base = AlgorithmConfig()
     sections = {
         section: _method_entries([AlgorithmConfig], method, base)
-        for section, method in methods.items()
+        for section, method in METHODS.items()
         if section != "training"
     }
     algorithms = {name: _algorithm(name, sections, base) for name in sorted(ALGORITHMS)}
-    return {"layout": layout, "ray": metadata.version("ray"), "sections": sections, "algorithms": algorithms}
+    return {"layout": LAYOUT, "ray": metadata.version("ray"), "sections": sections, "algorithms": algorithms}
 
 
 def _algorithm(name: str, sections: Mapping[str, Mapping[str, Any]], base: Any) -> dict[str, Any]:

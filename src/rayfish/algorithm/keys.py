@@ -15,13 +15,13 @@ from typing import TYPE_CHECKING, Any
 from rayfish.algorithm.contradictions import contradictions, note_on_batch
 from rayfish.algorithm.signatures import Entry, default_of, entries, table
 from rayfish.algorithm.unused_keys import (
-    DEAD_FOR,
     DEAD_KEYS,
     EVALUATION_SECTIONS,
     FOR_BOX_ACTIONS,
     NEEDS,
     NOT_IN_EVALUATION,
     is_dead,
+    unread_by,
 )
 from rayfish.errors import MOST_SHOWN, Problem, did_you_mean
 from rayfish.experiment import tree
@@ -293,7 +293,7 @@ def _dead(
     if dotted in DEAD_KEYS:
         what, hint = f"nothing in RLlib {table()['ray']} reads it", DEAD_KEYS[dotted]
     else:
-        what, hint = f"{algo} does not read it", DEAD_FOR[dotted][1]
+        what, hint = f"{algo} does not read it", unread_by(dotted)[1]
     where = _written(experiment, dotted)
     if "/experiment/" in where and algo is not None:
         hint = _of_preset(dotted, algo, next(name for name in ALGORITHMS if not is_dead(dotted, name)))

@@ -18,7 +18,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rayfish.errors import Problem, RayfishError
-from rayfish.experiment.sections import METHODS
 
 if TYPE_CHECKING:
     from rayfish.experiment import Experiment
@@ -61,11 +60,6 @@ def entries(section: str, algo: str | None = None) -> dict[str, Entry]:
             merged.update(one["training"])
         return merged
     return known["algorithms"].get(algo, {}).get("training", {})
-
-
-def keys_for(section: str, algo: str) -> set[str]:
-    """The keys that the section's `AlgorithmConfig` method takes from an experiment."""
-    return set(entries(section, algo))
 
 
 def default_of(section: str, key: str, algo: str) -> Any:
@@ -115,7 +109,7 @@ def main() -> None:
     from rayfish.algorithm.inspect_rllib import build_table
 
     target = Path(sys.argv[1]) if len(sys.argv) > 1 else SHIPPED_TABLE
-    text = json.dumps(build_table(METHODS, LAYOUT), indent=1, sort_keys=True, ensure_ascii=False)
+    text = json.dumps(build_table(), indent=1, sort_keys=True, ensure_ascii=False)
     target.write_text(text + "\n", encoding="utf-8")
 
 

@@ -7,6 +7,9 @@ anything else is reported, never accepted in silence.
 
 from __future__ import annotations
 
+import fnmatch
+import functools
+
 from rayfish.experiment.sections import ALGORITHMS, OFFLINE
 
 _OLD_STACK = "only RLlib's old stack reads it; remove it"
@@ -93,51 +96,9 @@ _NO_ADVANTAGES = "it does not weigh actions by their advantage; remove it"
 _BY_NETWORK = "use actor_grad_clip_by_global_norm, critic_... and world_model_..."
 _EPOCHS = ("minibatch_size", "num_epochs", "shuffle_batch_per_epoch")
 _INPUT = (
-    "dataset_num_iters_per_learner",
-    "ignore_final_observation",
-    "input_",
-    "input_compress_columns",
-    "input_filesystem",
-    "input_filesystem_kwargs",
-    "input_read_batch_size",
-    "input_read_episodes",
-    "input_read_method",
-    "input_read_method_kwargs",
-    "input_read_sample_batches",
-    "input_read_schema",
-    "iter_batches_kwargs",
-    "map_batches_kwargs",
-    "materialize_data",
-    "materialize_mapped_data",
-    "offline_data_class",
-    "prelearner_buffer_class",
-    "prelearner_buffer_kwargs",
-    "prelearner_class",
-    "prelearner_use_recorded_module_states",
-    "actions_in_input_normalized",
+    *("actions_in_*", "dataset_*", "ignore_*", "input_*", "iter_*", "map_*", "materialize_*"),
+    *("offline_data_class", "prelearner_*"),
 )
-_OFFLINE_EVALUATION = (
-    "custom_resources_per_offline_eval_runner",
-    "dataset_num_iters_per_offline_eval_runner",
-    "ignore_offline_eval_runner_failures",
-    "max_num_offline_eval_runner_restarts",
-    "max_requests_in_flight_per_offline_eval_runner",
-    "num_cpus_per_offline_eval_runner",
-    "num_gpus_per_offline_eval_runner",
-    "num_offline_eval_runners",
-    "offline_eval_batch_size_per_runner",
-    "offline_eval_rl_module_inference_only",
-    "offline_eval_runner_class",
-    "offline_eval_runner_health_probe_timeout_s",
-    "offline_eval_runner_restore_timeout_s",
-    "offline_evaluation_interval",
-    "offline_evaluation_timeout_s",
-    "offline_evaluation_type",
-    "offline_loss_for_module_fn",
-    "restart_failed_offline_eval_runners",
-    "validate_offline_eval_runners_after_construction",
-)
-
 _SYNCHRONOUS = tuple(name for name in ALGORITHMS if name not in _ASYNCHRONOUS)
 
 DEAD_FOR: dict[str, tuple[tuple[str, ...], str]] = {
@@ -168,15 +129,20 @@ DEAD_FOR: dict[str, tuple[tuple[str, ...], str]] = {
     "learners.max_requests_in_flight_per_aggregator_actor": (_SYNCHRONOUS, _FOR_ASYNCHRONOUS),
     "learners.max_requests_in_flight_per_learner": (_SYNCHRONOUS, _FOR_ASYNCHRONOUS),
     **{f"offline_data.{key}": (_ONLINE, _FOR_OFFLINE) for key in _INPUT},
-    **{f"evaluation.{key}": (_ONLINE, _FOR_OFFLINE) for key in _OFFLINE_EVALUATION},
+    "evaluation.*offline_*": (_ONLINE, _FOR_OFFLINE),
 }
-"""Dotted key -> the algorithms that do not read it, and what to use instead."""
+"""Dotted key or pattern of keys -> the algorithms that do not read it, and what to use instead."""
+
+
+@functools.cache
+def unread_by(dotted: str) -> tuple[tuple[str, ...], str]:
+    """The algorithms that do not read a key, and what to use instead."""
+    return next((DEAD_FOR[p] for p in DEAD_FOR if fnmatch.fnmatchcase(dotted, p)), ((), ""))
 
 
 def is_dead(dotted: str, algo: str | None = None) -> bool:
     """Whether nothing reads a key: for one algorithm, or for any when None."""
-    algorithms = DEAD_FOR.get(dotted, ((), ""))[0]
-    return dotted in DEAD_KEYS or algo in algorithms
+    return dotted in DEAD_KEYS or algo in unread_by(dotted)[0]
 
 
 _RUNNERS = "rollouts.num_env_runners|evaluation.evaluation_num_env_runners"
