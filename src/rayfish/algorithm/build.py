@@ -34,6 +34,7 @@ from rayfish.algorithm.old_callbacks import adapted
 from rayfish.algorithm.optimizer import set_optimizer
 from rayfish.algorithm.replay import name_figures
 from rayfish.algorithm.signatures import entries
+from rayfish.compat.rllib_internals import env_to_module_factory
 from rayfish.envs.build import EnvInfo, env_config_of, from_experiment
 from rayfish.envs.resolve import OWN_NAMES
 from rayfish.envs.restarts import OPTION, SKIP, TRUNCATE
@@ -153,7 +154,7 @@ def build_config(
             scaled = None if as_they_are or not config.normalize_actions else config.action_space
             folder = converted(recorded, scaled)
             config.offline_data(input_=[folder], input_read_episodes=True, input_read_batch_size=1)
-    config.debugging(log_sys_usage=False, log_level=_rllib_level(experiment))
+    config.debugging(log_sys_usage=False, log_level=experiment.debugging.log_level)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
@@ -251,8 +252,7 @@ def _rollouts(config: AlgorithmConfig, experiment: Experiment, fitting: Fit) -> 
         # Not Gymnasium's "async", whose processes are forked from one in which Ray's threads run.
         config.env_runners(gym_env_vectorize_mode="vector_entry_point")
     if experiment.rollouts.observation_filter == "MeanStdFilter":
-        previous = config._env_to_module_connector
-        config.env_runners(env_to_module_connector=NormalizeFirst(previous))
+        config.env_runners(env_to_module_connector=NormalizeFirst(env_to_module_factory(config)))
 
 
 class NormalizeFirst:
@@ -423,7 +423,3 @@ def _modules(config: AlgorithmConfig, experiment: Experiment, info: EnvInfo, nam
     if any(own.values()):
         overrides = {policy: type(config).overrides(**values) for policy, values in own.items() if values}
         config.rl_module(algorithm_config_overrides_per_module=overrides)
-
-
-def _rllib_level(experiment: Experiment) -> str:
-    return experiment.debugging.log_level

@@ -23,6 +23,7 @@ from ray.rllib.policy.sample_batch import MultiAgentBatch, SampleBatch
 from ray.rllib.utils import unflatten_dict
 from ray.rllib.utils.torch_utils import convert_to_torch_tensor
 
+from rayfish.compat.rllib_internals import share_module
 from rayfish.errors import RayfishError
 from rayfish.generators import undisturbed
 
@@ -118,7 +119,7 @@ class RecordedData(OfflineData):
                     module_spec=self.module_spec,
                     module_state=learner.get_state(components="rl_module")["rl_module"],
                 )
-            self._prelearner._module = learner.module
+            share_module(self._prelearner, learner.module)
             buffer = getattr(self._prelearner, "episode_buffer", None)
             if buffer is not None and self._buffer is not None:
                 self._prelearner.episode_buffer = pickle.loads(self._buffer)

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rayfish.errors import Problem, RayfishError
+from rayfish.experiment import tree
 
 if TYPE_CHECKING:
     from rayfish.experiment import Experiment
@@ -67,6 +68,13 @@ def default_of(section: str, key: str, algo: str) -> Any:
     special = table()["algorithms"].get(algo, {}).get("defaults", {})
     dotted = f"{section}.{key}"
     return special[dotted] if dotted in special else entries(section, algo).get(key, {}).get("default")
+
+
+def default_at(dotted: str, algo: str) -> Any:
+    """RLlib's default of a dotted key, also of one within a group such as replay_buffer_config."""
+    section, key, *rest = dotted.split(".")
+    default = default_of(section, key, algo)
+    return tree.get(default, ".".join(rest)) if rest and isinstance(default, dict) else default
 
 
 def problems(experiment: Experiment) -> list[Problem]:

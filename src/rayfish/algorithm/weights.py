@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rayfish.algorithm.normalise import NormalizeObservations, normaliser_of
+from rayfish.compat import rllib_internals as rllib
 from rayfish.errors import CheckpointError
 from rayfish.experiment.mapping import PolicyMapping
 
@@ -39,11 +41,13 @@ def policy_parts(algorithm: Algorithm, experiment: Experiment, info: EnvInfo) ->
 
 def modules(algorithm: Algorithm) -> dict[str, Any]:
     """Policy name -> RLModule with the learner's weights, wherever the learner lives."""
-    learner = algorithm.learner_group._learner if algorithm.learner_group.is_local else None
+    learner = local_learner(algorithm)
     if learner is not None:
         return {str(name): learner.module[name] for name in learner.module.keys()}  # noqa: SIM118
     if algorithm.env_runner_group is None:  # recorded data and remote learners: no copy in the driver
-        module = algorithm.config.get_multi_rl_module_spec(spaces=_spaces(algorithm)).build()
+        config = algorithm.config
+        spaces = {"default_policy": (config.observation_space, config.action_space)}
+        module = config.get_multi_rl_module_spec(spaces=spaces).build()
         module.set_state(algorithm.learner_group.get_weights())
     else:
         sync_runners(algorithm)
@@ -51,9 +55,12 @@ def modules(algorithm: Algorithm) -> dict[str, Any]:
     return dict(module.items()) if hasattr(module, "items") else {"default_policy": module}
 
 
-def _spaces(algorithm: Algorithm) -> dict[str, Any]:
-    config = algorithm.config
-    return {"default_policy": (config.observation_space, config.action_space)}
+def local_learner(algorithm: Algorithm) -> Any:
+    """The learner in this process; None where learners are remote or there is none."""
+    group = getattr(algorithm, "learner_group", None)
+    if group is None or group.is_remote:
+        return None
+    return next(group.foreach_learner(lambda learner: learner).ignore_errors()).get()
 
 
 def sync_runners(algorithm: Algorithm) -> None:
@@ -72,30 +79,18 @@ def restore(algorithm: Algorithm, tree: Path) -> None:
     if algorithm.env_runner_group is None:
         # RLlib's own method syncs env runners afterwards, which learners from recorded data lack.
         Checkpointable.restore_from_path(algorithm, path)
-        algorithm.learner_group.foreach_learner(_own_rates)
-        return
-    algorithm.restore_from_path(path)
-    algorithm.learner_group.foreach_learner(_own_rates)
+    else:
+        algorithm.restore_from_path(path)
+    algorithm.learner_group.foreach_learner(rllib.apply_fixed_rates)
     for group in (algorithm.env_runner_group, algorithm.eval_env_runner_group):
         if group is not None:
-            # RLlib leaves remote runners with the weights they were built with.
-            group.foreach_env_runner(_forget_weights)
+            # RLlib leaves remote runners with the weights they were built with: any others are newer.
+            group.foreach_env_runner(partial(rllib.set_weights_version, version=-1))
             group.sync_weights(
                 from_worker_or_learner_group=algorithm.learner_group,
                 inference_only=True,
                 timeout_seconds=None,
             )
-
-
-def _own_rates(learner: Any) -> None:
-    """An optimizer's saved state brings its learning rate along; the experiment may say another by now."""
-    for optimizer, schedule in learner._optimizer_lr_schedules.items():
-        if schedule is not None and not schedule.use_schedule:
-            learner._set_optimizer_lr(optimizer, lr=schedule.get_current_value())
-
-
-def _forget_weights(runner: Any) -> None:
-    runner._weights_seq_no = -1  # older than any: the next weights are taken
 
 
 def load_normaliser(algorithm: Algorithm, tree: Path) -> None:

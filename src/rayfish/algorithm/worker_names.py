@@ -103,7 +103,7 @@ class RolloutWorker:
 
 
 class WorkerPolicy:
-    """A runner's copy of one policy."""
+    """A runner's copy of one policy; every other attribute is the module's own."""
 
     def __init__(self, name: str, module: Any) -> None:
         self.name = name
@@ -122,6 +122,11 @@ class WorkerPolicy:
     def set_weights(self, weights: Mapping[str, Any]) -> None:
         """Takes over weights, until the next iteration brings the learner's."""
         self._module.set_state(dict(weights))
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "_module":  # while it is unpickled
+            raise AttributeError(name)
+        return getattr(self._module, name)
 
 
 def _innermost(env: Any) -> Any:

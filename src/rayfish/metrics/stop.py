@@ -1,6 +1,6 @@
 """When a run is done: conditions on metrics, and how long until the nearest one.
 
-Imports nothing heavy, because `rayfish config check` asks it for problems.
+Imports nothing heavy: `rayfish config check` uses it.
 """
 
 from __future__ import annotations
@@ -23,7 +23,6 @@ _CLEAR_TREND = 0.8
 
 _FARTHEST_S = 7 * 24 * 3600.0
 """A return that would need longer than this is not foreseen at all."""
-
 
 _FORMS = "write 0.5 or '>= 0.5' (at least), or '<= 0.5' (at most), which are {above: 0.5} and {below: 0.5}"
 
@@ -157,7 +156,7 @@ def _problem(key: str, name: str, limit: Any, known: Sequence[str]) -> Problem |
     if bounds is None:
         what = f"is {limit!r}, which is not a number" + ("" if _is_plain(limit) else " with a comparison")
         return Problem(where, what, "give a number, or null for no limit" if _is_plain(limit) else _FORMS)
-    counts = name in names.COUNTERS or name == names.TIME_TOTAL
+    counts = name in names.COUNTERS
     early = [bound for bound in bounds if counts and (bound.value <= 0 or bound.is_below)]
     if early:
         shown = limit if isinstance(limit, int | float) else f"{early[0].sign} {early[0].value:g}"

@@ -7,29 +7,19 @@ million iterations resumes as fast as a short one.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from rayfish.metrics.sinks.csvfile import CsvSink
 from rayfish.metrics.sinks.jsonl import JsonlSink, last_with, newest_first, read_jsonl, sample_jsonl
 from rayfish.metrics.sinks.tensorboard import TensorBoardSink
 
-__all__ = ["Sink", "Sinks", "last_with", "newest_first", "open_sinks", "read_jsonl", "sample_jsonl"]
+__all__ = ["Sinks", "last_with", "newest_first", "open_sinks", "read_jsonl", "sample_jsonl"]
 
 
-class Sink(Protocol):
-    """Anything that takes metric lines."""
-
-    def write(self, metrics: Mapping[str, float]) -> None:
-        """Take one line."""
-
-    def flush(self) -> None:
-        """Put every line so far on the disk."""
-
-    def close(self) -> None:
-        """Write what is left and let go of the file."""
+Sink = JsonlSink | CsvSink | TensorBoardSink
 
 
 class Sinks:
@@ -38,9 +28,9 @@ class Sinks:
     :param notes: what the user should know of the files: damaged lines that were left out
     """
 
-    def __init__(self, sinks: list[Sink], notes: Sequence[str] = ()) -> None:
+    def __init__(self, sinks: list[Sink], notes: list[str]) -> None:
         self.sinks = sinks
-        self.notes = list(notes)
+        self.notes = notes
 
     def write(self, metrics: Mapping[str, float]) -> None:
         """Give one line to every sink."""

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 from rayfish.metrics import names
 from rayfish.metrics.sinks import lines
@@ -90,7 +90,21 @@ def step_of(metrics: Mapping[str, float]) -> int:
     return int(metrics.get(names.ENV_STEPS) or metrics.get(names.ITERATION) or 0)
 
 
-class JsonlSink:
+class FileSink:
+    """What sinks of one text file share."""
+
+    _file: TextIO
+
+    def flush(self) -> None:
+        """Sync the file to disk."""
+        os.fsync(self._file.fileno())
+
+    def close(self) -> None:
+        """Close the file."""
+        self._file.close()
+
+
+class JsonlSink(FileSink):
     """Appends each line and flushes it, so that another program can follow the file.
 
     :param path: the file
@@ -108,14 +122,6 @@ class JsonlSink:
         """Append one line."""
         self._file.write(json.dumps(metrics) + "\n")
         self._file.flush()
-
-    def flush(self) -> None:
-        """Sync the file to disk."""
-        os.fsync(self._file.fileno())
-
-    def close(self) -> None:
-        """Close the file."""
-        self._file.close()
 
 
 def _parsed(text: bytes) -> dict[str, Any] | None:
