@@ -12,7 +12,7 @@ import math
 import secrets
 import shutil
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
@@ -20,18 +20,18 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import torch
 
 from rayfish.algorithm.adapters import EnvCreator
 from rayfish.algorithm.batched.eligibility import PROCESSES, Fit, fit
 from rayfish.algorithm.callbacks import EpisodeReport
-from rayfish.algorithm.contradictions import ASYNCHRONOUS, BUFFERS
+from rayfish.algorithm.contradictions import ASYNCHRONOUS, BUFFERS, OPTIMISERS
 from rayfish.algorithm.curriculum import TaskSetter
 from rayfish.algorithm.keys import CHOICES
 from rayfish.algorithm.module import module_spec
 from rayfish.algorithm.normalise import NormalizeObservations
 from rayfish.algorithm.offline_data import RecordedData
 from rayfish.algorithm.old_callbacks import adapted
-from rayfish.algorithm.optimizer import set_optimizer
 from rayfish.algorithm.replay import name_figures
 from rayfish.algorithm.signatures import entries
 from rayfish.compat.rllib_internals import env_to_module_factory
@@ -40,11 +40,10 @@ from rayfish.envs.resolve import OWN_NAMES
 from rayfish.envs.restarts import OPTION, SKIP, TRUNCATE
 from rayfish.errors import ConfigError, Problem
 from rayfish.experiment.imports import load_object, use_paths
+from rayfish.experiment.legacy_door import epsilon_schedule, todays_recordings
 from rayfish.experiment.mapping import SHARED_POLICY, PolicyMapping, policies_of
 from rayfish.experiment.sections import METHODS, OFFLINE
 from rayfish.experiment.words import in_main_script
-from rayfish.legacy.nested_keys import epsilon_schedule
-from rayfish.legacy.recordings import converted, old_files
 from rayfish.supervise.watchdog import Patience
 
 if TYPE_CHECKING:
@@ -76,27 +75,26 @@ _OBJECTS = {
     "policy_mapping_fn",
     "td_error_loss_fn",
 }
-_OWN = {
-    "environment": {
-        "env",
-        "env_config",
-        "imports",
-        "clip_rewards",
-        "atari",
-        "env_task_fn",
-        "observe_last_action",
-        "observe_last_reward",
-    },
-    "rollouts": {"runner", "autotune", "horizon", "observation_filter"},
+# RLlib's keys that this module translates, in place of handing them on.
+_TRANSLATED = {
+    "environment": {"env", "env_config", "clip_rewards"},
+    "rollouts": {"observation_filter"},
     "evaluation": {"evaluation_config"},
     "training": {"model", "optimizer"},
-    "multi_agent": {"policies", "mapping", "policy_mapping_fn"},
+    "multi_agent": {"policies", "policy_mapping_fn"},
     "callbacks": {"callbacks_class"},
-    "debugging": {"deterministic", "log_sys_usage", "log_level"},
+    "debugging": {"log_sys_usage", "log_level"},
     "resources": {"num_gpus"},
     "offline_data": {"actions_in_input_normalized"},
     "fault_tolerance": {"restart_failed_sub_environments"},
     "framework": {"framework", "torch_compile_learner"},
+}
+
+_OPTIMIZERS = {
+    "adam": torch.optim.Adam,
+    "adamw": torch.optim.AdamW,
+    "rmsprop": torch.optim.RMSprop,
+    "sgd": torch.optim.SGD,
 }
 
 
@@ -111,7 +109,6 @@ def build_config(
 ) -> AlgorithmConfig:
     """The experiment as a validated RLlib config; building it starts nothing.
 
-    :param info: what the environment is (kind, agents, spaces), from `envs.describe`
     :param worker_setup: called on every process that makes an environment, with its name
     """
     use_paths(experiment.paths)
@@ -132,7 +129,7 @@ def build_config(
     if experiment.get("framework.torch_compile_learner"):
         _compiled(config, experiment, fitting)
     if experiment.training.optimizer:
-        set_optimizer(config, experiment.training.optimizer)
+        config.learners(learner_class=_learner(config.learner_class, experiment.training.optimizer))
     _evaluation(config, experiment, fitting)
     _exploration(config, experiment, name)
     _targets(config, info, name)
@@ -141,19 +138,7 @@ def build_config(
     _callbacks(config, experiment)
     _modules(config, experiment, info, name)
     if name in OFFLINE:
-        agent = next(iter(info.agents), None)
-        config.environment(
-            observation_space=info.observation_spaces[agent], action_space=info.action_spaces[agent]
-        )
-        if experiment.get("offline_data.offline_data_class") is None:
-            config.offline_data(offline_data_class=RecordedData)
-        named = experiment.offline_data.input_ or []
-        recorded = old_files([named] if isinstance(named, str) else named)
-        if recorded:
-            as_they_are = experiment.offline_data.actions_in_input_normalized
-            scaled = None if as_they_are or not config.normalize_actions else config.action_space
-            folder = converted(recorded, scaled)
-            config.offline_data(input_=[folder], input_read_episodes=True, input_read_batch_size=1)
+        _offline_data(config, experiment, info)
     config.debugging(log_sys_usage=False, log_level=experiment.debugging.log_level)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -197,17 +182,16 @@ def _results_in(folder: str) -> Iterator[None]:
 
 
 def _values(experiment: Experiment, section: str, algo: str) -> dict[str, Any]:
-    """What a section says for RLlib: owned keys left out, import paths loaded."""
-    known = entries(section, algo)
-    own = _OWN.get(section, set())
+    """The keys of a section that RLlib takes as they are, import paths loaded."""
+    known = entries(section, algo).keys() - _TRANSLATED.get(section, set())
     values: dict[str, Any] = {}
     for key, value in experiment.section(section).items():
-        if key in own or key not in known:
+        if key not in known:
             continue
         if (key in _OBJECTS and value not in CHOICES.get(f"{section}.{key}", ())) or key.startswith("on_"):
             values[key] = _loaded(value, experiment)
         elif key == "n_step" and isinstance(value, list):
-            values[key] = tuple(value)  # a range of steps; RLlib's buffers know it as a tuple only
+            values[key] = tuple(value)  # a range of steps; RLlib's buffers take a tuple only
         else:
             values[key] = value
     return values
@@ -277,6 +261,29 @@ def _learners(config: AlgorithmConfig, experiment: Experiment) -> None:
         config.learners(num_learners=int(gpus))
 
 
+def _learner(base: type, settings: Mapping[str, Any]) -> type:
+    """A learner with another optimizer than RLlib's Adam; the learning rate stays `training.lr`."""
+    kind = settings.get("type") or "adam"
+    names = OPTIMISERS[kind]
+    arguments = {names[key]: value for key, value in settings.items() if key in names and value is not None}
+
+    def configure_optimizers_for_module(self: Any, module_id: str, config: Any = None) -> None:
+        """As RLlib does it, with another class and arguments."""
+        parameters = self.get_parameters(self._module[module_id])
+        optimizer = _OPTIMIZERS[kind](parameters, lr=1e-3, **arguments)  # type: ignore[operator]
+        self.register_optimizer(
+            module_id=module_id, optimizer=optimizer, params=parameters, lr_or_lr_schedule=config.lr
+        )
+
+    # Named and placed as its base, so that messages and checkpoints speak of the same learner.
+    own = {
+        "configure_optimizers_for_module": configure_optimizers_for_module,
+        "__module__": base.__module__,
+        "__qualname__": base.__qualname__,
+    }
+    return type(base.__name__, (base,), own)
+
+
 def _batched(config: AlgorithmConfig, name: str) -> None:
     """The batched path's runner, and where it has one its learner and training step."""
     from rayfish.algorithm.batched.runner import BatchedEnvRunner
@@ -343,6 +350,23 @@ def _exploration(config: AlgorithmConfig, experiment: Experiment, name: str) -> 
         config.training(epsilon=epsilon_schedule(old))
 
 
+def _offline_data(config: AlgorithmConfig, experiment: Experiment, info: EnvInfo) -> None:
+    """Spaces that no env runner reports, and the reader of recorded data."""
+    agent = next(iter(info.agents), None)
+    config.environment(
+        observation_space=info.observation_spaces[agent], action_space=info.action_spaces[agent]
+    )
+    if experiment.get("offline_data.offline_data_class") is None:
+        config.offline_data(offline_data_class=RecordedData)
+    named = experiment.offline_data.input_ or []
+    as_they_are = experiment.offline_data.actions_in_input_normalized or not config.normalize_actions
+    folder = todays_recordings(
+        [named] if isinstance(named, str) else named, None if as_they_are else config.action_space
+    )
+    if folder:
+        config.offline_data(input_=[folder], input_read_episodes=True, input_read_batch_size=1)
+
+
 def _temperature(experiment: Experiment, name: str) -> float | None:
     """That of DQN's SoftQ exploration; None where it explores otherwise."""
     old = experiment.exploration.exploration_config or {}
@@ -395,19 +419,15 @@ def _modules(config: AlgorithmConfig, experiment: Experiment, info: EnvInfo, nam
     from ray.rllib.core.rl_module.multi_rl_module import MultiRLModuleSpec
 
     model = experiment.training.model or {}
+    spec = partial(module_spec, name, paths=experiment.paths, temperature=_temperature(experiment, name))
     if info.kind == "single":
-        spec = module_spec(name, model, experiment.paths, temperature=_temperature(experiment, name))
-        if spec is not None:
-            config.rl_module(rl_module_spec=spec)
+        single = spec(model_section=model)
+        if single is not None:
+            config.rl_module(rl_module_spec=single)
         return
     policies = policies_of(experiment)
     specs = {
-        policy: module_spec(
-            name,
-            {**model, **(settings.get("model") or {})},
-            experiment.paths,
-            temperature=_temperature(experiment, name),
-        )
+        policy: spec(model_section={**model, **(settings.get("model") or {})})
         for policy, settings in policies.items()
     }
     # A list, not a set: networks are initialised in this order, and the order of a set is chance.
@@ -420,6 +440,6 @@ def _modules(config: AlgorithmConfig, experiment: Experiment, info: EnvInfo, nam
         policy: {key: value for key, value in settings.items() if key != "model"}
         for policy, settings in policies.items()
     }
-    if any(own.values()):
-        overrides = {policy: type(config).overrides(**values) for policy, values in own.items() if values}
+    overrides = {policy: type(config).overrides(**values) for policy, values in own.items() if values}
+    if overrides:
         config.rl_module(algorithm_config_overrides_per_module=overrides)

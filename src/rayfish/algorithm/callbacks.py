@@ -21,9 +21,9 @@ from rayfish.compat import rllib_internals as rllib
 from rayfish.envs.restarts import LOST, RESTARTS
 from rayfish.envs.rewards import true_returns
 from rayfish.envs.vector import figures
-from rayfish.legacy import import_paths
+from rayfish.experiment.imports import use_paths
 
-import_paths.install()  # the next thing a worker unpickles may be the user's, and import old names
+use_paths(())  # the next thing a worker unpickles may be the user's, and import old names
 
 REPORT = "rayfish"
 _CONNECTORS = ("env_to_module_connector", "module_to_env_connector")

@@ -27,13 +27,12 @@ WINDOW = 100
 
 
 class TaskSetter(RLlibCallback):
-    """Calls the curriculum function after each iteration, and keeps the tasks it has given.
+    """Calls the curriculum function after each iteration, and keeps the tasks that it returned.
 
-    There is one in the driver, which knows the results, and one on each runner, which knows the
-    tasks of that runner's environments: those that are made again get them again.
+    There is one in the driver, which has the results, and one on each runner, which has the
+    tasks of that runner's environments: those that are remade get them again.
 
     :param path: the function, by import path
-    :param paths: folders where the user's code is looked up
     :param function: the function itself, where workers cannot import it (it is the main script's)
     """
 

@@ -27,8 +27,8 @@ from rayfish.errors import MOST_SHOWN, Problem, did_you_mean
 from rayfish.experiment import tree
 from rayfish.experiment.algorithm_names import CLOSEST, spelled
 from rayfish.experiment.files import SHIPPED
+from rayfish.experiment.legacy_door import GONE_KEYS, OLD_KEYS, SECTION_ALIASES, is_old
 from rayfish.experiment.sections import ALGORITHMS, METHODS, SECTIONS
-from rayfish.legacy.hydra_keys import GONE_KEYS, OLD_KEYS, SECTION_ALIASES, is_old
 from rayfish.models import options
 
 if TYPE_CHECKING:
@@ -242,7 +242,7 @@ def _section(
     where = _written(experiment, name)
     if section is None:
         known = [*SECTIONS, *SECTION_ALIASES]
-        hint = _NO_SUGGESTION if next(left, None) is None else _suggest(name, known, _home_of(name))
+        hint = _NO_SUGGESTION if next(left, None) is None else _suggest(name, known, home_of(name))
         yield Problem(name, "there is no such section", hint, where)
         return
     if not isinstance(values, dict):
@@ -353,7 +353,7 @@ def _unknown(
             who = f"{', '.join(most)} and {last} have" if most else f"{last} has"
             what = f"{algo} has no such setting; {who}"
             return Problem(dotted, what, _other_algorithm(dotted, where, algo, owners[0], known), where)
-    return Problem(dotted, "there is no such key", _suggest(key, known, _home_of(key), f"{section}."), where)
+    return Problem(dotted, "there is no such key", _suggest(key, known, home_of(key), f"{section}."), where)
 
 
 def _is_offered(dotted: str, algo: str | None = None) -> bool:
@@ -375,7 +375,7 @@ def _of_preset(dotted: str, algo: str, owner: str) -> str:
     return f"the preset is tuned for {owner}: choose one for {algo}, or remove the key with ~{dotted}"
 
 
-def _home_of(key: str) -> str:
+def home_of(key: str) -> str:
     """The dotted key that a bare key belongs to, where some section has it."""
     if key in OLD_KEYS:
         return OLD_KEYS[key]

@@ -49,10 +49,7 @@ def _takes(hook: Any, name: str) -> bool:
 
 
 class OldCallbacks(RLlibCallback):
-    """A callback of older RLlib, with every hook given the arguments that it names.
-
-    :param cls: the user's class
-    """
+    """A callback of older RLlib, with every hook given the arguments that it names."""
 
     def __init__(self, cls: Callable[[], Any]) -> None:
         super().__init__()
@@ -106,10 +103,7 @@ for _name in _REST:
 
 
 class OldEnvs:
-    """`base_env`: the environments of a runner one by one.
-
-    :param env: the runner's vector
-    """
+    """`base_env`: the environments of a runner one by one."""
 
     def __init__(self, env: Any) -> None:
         self._env = getattr(env, "unwrapped", env)
@@ -154,10 +148,7 @@ class OldWorker(RolloutWorker):
 
 
 class OldEpisode:
-    """`episode`: what old hooks write, kept from its first step to its last, and what they read.
-
-    :param episode: today's
-    """
+    """`episode`: what old hooks write, kept from its first step to its last, and what they read."""
 
     def __init__(self, episode: Any) -> None:
         self.custom_metrics: dict[str, Any] = {}

@@ -16,9 +16,9 @@ from rayfish.algorithm.keys import CHOICES
 from rayfish.algorithm.signatures import default_of, entries, table
 from rayfish.algorithm.unused_keys import DEAD_FOR, DEAD_KEYS, NEEDS, is_dead
 from rayfish.experiment.algorithm_names import CLOSEST
+from rayfish.experiment.legacy_door import OLD_KEYS, is_old
 from rayfish.experiment.result_names import STOP_KEYS
 from rayfish.experiment.sections import ALGORITHMS, METHODS, SECTIONS
-from rayfish.legacy.hydra_keys import OLD_KEYS, is_old
 from rayfish.models.options import NEEDS as MODEL_NEEDS
 from rayfish.models.options import OPTIONS
 

@@ -1,11 +1,14 @@
-"""Taking a built algorithm apart: its modules and normaliser for saving, its weights for loading."""
+"""The weights of a built algorithm: saved, loaded, and checked for NaN; and its normaliser."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+import torch
 
 from rayfish.algorithm.normalise import NormalizeObservations, normaliser_of
 from rayfish.compat import rllib_internals as rllib
@@ -18,10 +21,12 @@ if TYPE_CHECKING:
     from rayfish.envs.build import EnvInfo
     from rayfish.experiment import Experiment
 
+_MAY_BE_INFINITE = ("mean_kl_loss",)  # two policies that exclude each other's actions
+
 
 def policy_parts(algorithm: Algorithm, experiment: Experiment, info: EnvInfo) -> dict[str, Any]:
     """What `run.policy.save_policy` writes, taken from the newest weights."""
-    function = experiment.get("multi_agent.policy_mapping_fn")
+    function, normaliser = experiment.get("multi_agent.policy_mapping_fn"), normaliser_of(algorithm)
     mapping = {}
     if info.kind == "multi" and not function:
         policy_of = PolicyMapping.of(experiment)
@@ -30,7 +35,7 @@ def policy_parts(algorithm: Algorithm, experiment: Experiment, info: EnvInfo) ->
     return {
         "modules": modules(algorithm),
         "algo": experiment.algo.name,
-        "normaliser": normaliser_statistics(algorithm),
+        "normaliser": normaliser.statistics() if normaliser is not None else {},
         "normalize_actions": bool(algorithm.config.normalize_actions),
         "clip_actions": bool(algorithm.config.clip_actions),
         "mapping": mapping,
@@ -107,12 +112,6 @@ def load_normaliser(algorithm: Algorithm, tree: Path) -> None:
     )
 
 
-def normaliser_statistics(algorithm: Algorithm) -> dict[str, Any]:
-    """Policy name -> mean and spread per observation leaf; empty without normalisation."""
-    piece = normaliser_of(algorithm)
-    return piece.statistics() if piece is not None else {}
-
-
 def load_weights(algorithm: Algorithm, tree: Path) -> None:
     """Puts the weights of another checkpoint's RLlib tree into the learner; nothing else of it.
 
@@ -143,3 +142,39 @@ def _differences(policy: str, saved: Mapping[str, Any], current: Mapping[str, An
         for key, value in current.items()
         if tuple(saved[key].shape) != tuple(value.shape)
     ]
+
+
+def broken_losses(result: Mapping[str, Any]) -> list[str]:
+    """The losses of a training result that are NaN or infinite: `policy/loss is nan`."""
+    found = []
+    for policy, values in (result.get("learners") or {}).items():
+        steps = values.get("num_module_steps_trained") if isinstance(values, Mapping) else 0
+        if not steps or _is_broken(steps):  # without an update RLlib reports losses of NaN
+            continue
+        for key, value in values.items():
+            if "loss" in key and key not in _MAY_BE_INFINITE and _is_broken(value):
+                found.append(f"{policy}/{key} is {float(value)}")
+    return found
+
+
+def broken_weights(algorithm: Algorithm) -> list[str]:
+    """The layers with weights that are NaN or infinite: `policy/layer`."""
+    results = algorithm.learner_group.foreach_learner(_broken_parameters)
+    return next((result.get() for result in results.ignore_errors()), [])
+
+
+def _broken_parameters(learner: Any) -> list[str]:
+    return [
+        f"{policy}/{layer}"
+        for policy, module in learner.module.items()
+        if isinstance(module, torch.nn.Module)
+        for layer, weights in module.named_parameters()
+        if not bool(torch.isfinite(weights).all())
+    ]
+
+
+def _is_broken(value: Any) -> bool:
+    try:
+        return not math.isfinite(float(value))
+    except (TypeError, ValueError):
+        return False

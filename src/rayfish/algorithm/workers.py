@@ -31,11 +31,8 @@ if TYPE_CHECKING:
 class WorkerStatus:
     """One env runner as Ray sees it.
 
-    :param name: as logs call it: "runner 2", "evaluation runner 1"
     :param pid: of its newest process
-    :param deaths: how often its process ended
-    :param limit: how often it may be restarted
-    :param alive: ready for work
+    :param deaths: how often its process ended; at most `limit` times it is restarted
     :param gone: not to be restarted again
     :param trains: its steps are for training, not for evaluation
     :param cause: Ray's text on its end, "" while it lives

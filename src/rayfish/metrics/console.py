@@ -248,8 +248,6 @@ def open_console(
     """The display of a run.
 
     :param title: what the run is, in one line
-    :param stop: says how long is left
-    :param folder: the run directory
     :param plain: lines instead of the live panel; None decides by whether stdout is a terminal
     """
     # The real stream, also when `run.logs.capture` stands in for it.

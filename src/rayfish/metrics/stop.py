@@ -29,11 +29,7 @@ _FORMS = "write 0.5 or '>= 0.5' (at least), or '<= 0.5' (at most), which are {ab
 
 @dataclass(frozen=True)
 class Limit:
-    """One bound on a metric.
-
-    :param value: the bound itself
-    :param is_below: fires at most at `value`, not at least
-    """
+    """One bound on a metric: at least `value`, or at most where `is_below`."""
 
     value: float
     is_below: bool = False

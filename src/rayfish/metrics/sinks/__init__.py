@@ -58,7 +58,6 @@ class Sinks:
 def open_sinks(directory: Path, experiment: Any, *, resume_at: int | None = None) -> Sinks:
     """Open the sinks of a run directory.
 
-    :param directory: the run directory
     :param experiment: read for `trackers.tensorboard` (on unless false)
     :param resume_at: the iteration to roll back to: later lines are dropped. None keeps everything
     """

@@ -16,7 +16,6 @@ from rayfish.metrics.sinks.jsonl import FileSink, each_line
 class CsvSink(FileSink):
     """Appends rows; when a new metric appears, the file is rewritten once with the wider header.
 
-    :param path: the file
     :param resume_at: iteration after which existing rows are dropped; None keeps all
     """
 

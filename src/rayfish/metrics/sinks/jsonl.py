@@ -107,7 +107,6 @@ class FileSink:
 class JsonlSink(FileSink):
     """Appends each line and flushes it, so that another program can follow the file.
 
-    :param path: the file
     :param resume_at: iteration after which existing lines are dropped; None keeps all
     """
 
