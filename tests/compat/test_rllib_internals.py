@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
+import gymnasium as gym
+import numpy as np
 import pytest
 import tree
 from ray.rllib.algorithms.impala import IMPALAConfig
@@ -14,6 +18,7 @@ from ray.rllib.examples.envs.classes.multi_agent import MultiAgentCartPole
 from ray.rllib.offline.offline_prelearner import OfflinePreLearner
 
 from rayfish.compat import rllib_internals as rllib
+from rayfish.compat.ray_internals import results_in
 
 
 def config(*, agents: int = 0, env_runners: int = 0):
@@ -33,10 +38,15 @@ def runner(request, ray_session):
 
 
 @pytest.fixture(scope="module")
-def algorithm(ray_session):
-    made = config(env_runners=1).build_algo()
+def algorithm(ray_session, tmp_path_factory):
+    with results_in(str(tmp_path_factory.getbasetemp())):
+        made = config(env_runners=1).build_algo()
     yield made
     made.stop()
+
+
+def test_an_algorithm_makes_its_folder_where_it_should(algorithm, tmp_path_factory):
+    assert Path(algorithm.logdir).parent == tmp_path_factory.getbasetemp()
 
 
 def test_a_runner_continues_its_episodes_and_with_a_state_put_back_too(runner):
@@ -54,6 +64,20 @@ def test_a_runner_continues_its_episodes_and_with_a_state_put_back_too(runner):
     assert not rllib.needs_reset(runner)
     runner.sample(num_timesteps=2)
     assert running.id_ in runner._ongoing_episodes_for_metrics or running.is_done
+
+
+def test_a_vector_resets_the_environments_that_are_over_with_a_state_put_back_too():
+    made = [gym.make_vec("CartPole-v1", 2, vectorization_mode="sync") for _ in range(2)]
+    for vector in made:
+        vector.reset(seed=3)
+    whole, resumed = made
+    while not whole.step(np.ones(2, int))[2].any():
+        pass
+    state = rllib.vector_state(whole)
+    assert state["_autoreset_envs"].any() and len(state) > 4
+    rllib.set_vector_state(resumed, state)
+    over = state["_autoreset_envs"].copy()
+    assert not resumed.step(np.ones(2, int))[1][over].any()  # a reset has no reward
 
 
 def test_a_runner_resets_with_the_seed_that_is_set(runner):

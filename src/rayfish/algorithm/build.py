@@ -1,8 +1,7 @@
 """Experiment, environment and model become one RLlib `AlgorithmConfig`, then an `Algorithm`.
 
-Each section of the experiment is handed to the `AlgorithmConfig` method of the section table;
-what Rayfish owns (time limit, normalisation, mapping of agents, old names people know) is turned
-into RLlib's terms here and nowhere else.
+Each section of the experiment goes to the `AlgorithmConfig` method of the section table; what Rayfish owns
+(time limit, normalisation, mapping of agents) is turned into RLlib's terms here and nowhere else.
 """
 
 from __future__ import annotations
@@ -12,15 +11,14 @@ import math
 import secrets
 import shutil
 import warnings
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
+from torch.optim import SGD, Adam, AdamW, RMSprop
 
 from rayfish.algorithm.adapters import EnvCreator
 from rayfish.algorithm.batched.eligibility import PROCESSES, Fit, fit
@@ -34,6 +32,7 @@ from rayfish.algorithm.offline_data import RecordedData
 from rayfish.algorithm.old_callbacks import adapted
 from rayfish.algorithm.replay import name_figures
 from rayfish.algorithm.signatures import entries
+from rayfish.compat.ray_internals import results_in
 from rayfish.compat.rllib_internals import env_to_module_factory
 from rayfish.envs.build import EnvInfo, env_config_of, from_experiment
 from rayfish.envs.resolve import OWN_NAMES
@@ -90,12 +89,7 @@ _TRANSLATED = {
     "framework": {"framework", "torch_compile_learner"},
 }
 
-_OPTIMIZERS = {
-    "adam": torch.optim.Adam,
-    "adamw": torch.optim.AdamW,
-    "rmsprop": torch.optim.RMSprop,
-    "sgd": torch.optim.SGD,
-}
+_OPTIMIZERS = {cls.__name__.lower(): cls for cls in (Adam, AdamW, RMSprop, SGD)}
 
 
 def config_class(name: str) -> type[AlgorithmConfig]:
@@ -107,10 +101,7 @@ def config_class(name: str) -> type[AlgorithmConfig]:
 def build_config(
     experiment: Experiment, info: EnvInfo, *, worker_setup: Callable[[str], None] | None = None
 ) -> AlgorithmConfig:
-    """The experiment as a validated RLlib config; building it starts nothing.
-
-    :param worker_setup: called on every process that makes an environment, with its name
-    """
+    """The experiment as a validated RLlib config; workers call `worker_setup` with their name."""
     use_paths(experiment.paths)
     name = experiment.algo.name
     config = config_class(name)()
@@ -155,11 +146,8 @@ logging.getLogger("ray.rllib.algorithms.algorithm_config").setLevel(logging.ERRO
 
 
 def build_algorithm(config: AlgorithmConfig, logdir: str) -> Algorithm:
-    """The running algorithm of a config; starts its env runners and learners on Ray.
-
-    :param logdir: a folder in which `Algorithm.logdir` is made
-    """
-    with warnings.catch_warnings(), _results_in(logdir):
+    """The algorithm of a config, with its env runners and learners on Ray and its folder in `logdir`."""
+    with warnings.catch_warnings(), results_in(logdir):
         warnings.simplefilter("ignore")
         algorithm = config.build_algo()
     replay = getattr(algorithm, "local_replay_buffer", None)
@@ -167,18 +155,6 @@ def build_algorithm(config: AlgorithmConfig, logdir: str) -> Algorithm:
         replay.rng = np.random.default_rng(config.seed)  # RLlib leaves it to chance
     name_figures(replay)
     return algorithm
-
-
-@contextmanager
-def _results_in(folder: str) -> Iterator[None]:
-    """Ray makes a folder for every algorithm in ~/ray_results, which stays empty and is never removed."""
-    from ray.tune.trainable import trainable
-
-    before, trainable.DEFAULT_STORAGE_PATH = trainable.DEFAULT_STORAGE_PATH, folder
-    try:
-        yield
-    finally:
-        trainable.DEFAULT_STORAGE_PATH = before
 
 
 def _values(experiment: Experiment, section: str, algo: str) -> dict[str, Any]:
@@ -240,7 +216,7 @@ def _rollouts(config: AlgorithmConfig, experiment: Experiment, fitting: Fit) -> 
 
 
 class NormalizeFirst:
-    """Connector factory: normalisation, then whatever connectors the experiment asked for."""
+    """Connector factory: normalisation, then the experiment's own connectors."""
 
     def __init__(self, then: Callable | None) -> None:
         self._then = then
@@ -252,11 +228,10 @@ class NormalizeFirst:
 
 
 def _learners(config: AlgorithmConfig, experiment: Experiment) -> None:
-    """`resources.num_gpus` as people know it: one learner per GPU."""
-    gpus = experiment.resources.num_gpus
-    if not gpus:
-        return
-    config.learners(num_gpus_per_learner=min(1, gpus))
+    """`resources.num_gpus` as in older RLlib: one learner per GPU."""
+    gpus = experiment.resources.num_gpus or 0
+    if gpus:
+        config.learners(num_gpus_per_learner=min(1, gpus))
     if gpus > 1:
         config.learners(num_learners=int(gpus))
 
@@ -269,7 +244,7 @@ def _learner(base: type, settings: Mapping[str, Any]) -> type:
 
     def configure_optimizers_for_module(self: Any, module_id: str, config: Any = None) -> None:
         """As RLlib does it, with another class and arguments."""
-        parameters = self.get_parameters(self._module[module_id])
+        parameters = self.get_parameters(self.module[module_id])
         optimizer = _OPTIMIZERS[kind](parameters, lr=1e-3, **arguments)  # type: ignore[operator]
         self.register_optimizer(
             module_id=module_id, optimizer=optimizer, params=parameters, lr_or_lr_schedule=config.lr
@@ -328,18 +303,13 @@ def _evaluation(config: AlgorithmConfig, experiment: Experiment, fitting: Fit) -
     # With several copies at once RLlib keeps the first N finished episodes, which are the short
     # ones; one copy per runner gives an unbiased mean.
     # The batched runner fixes each copy's share of the episodes beforehand.
-    overrides.setdefault("num_envs_per_env_runner", _copies(experiment) if fitting.batched else 1)
-    config.evaluation(evaluation_config=overrides)
-
-
-def _copies(experiment: Experiment) -> int:
-    """Environments that play an evaluation's episodes side by side."""
-    episodes = experiment.get("evaluation.evaluation_duration")
-    runners = experiment.get("evaluation.evaluation_num_env_runners") or 1
+    copies, episodes = 1, experiment.get("evaluation.evaluation_duration")
     in_steps = experiment.get("evaluation.evaluation_duration_unit") == "timesteps"
-    if not isinstance(episodes, int) or in_steps:
-        return 1
-    return max(1, min(_AT_ONCE, -(-episodes // runners)))
+    if fitting.batched and isinstance(episodes, int) and not in_steps:
+        runners = experiment.get("evaluation.evaluation_num_env_runners") or 1
+        copies = max(1, min(_AT_ONCE, math.ceil(episodes / runners)))
+    overrides.setdefault("num_envs_per_env_runner", copies)
+    config.evaluation(evaluation_config=overrides)
 
 
 def _exploration(config: AlgorithmConfig, experiment: Experiment, name: str) -> None:

@@ -35,10 +35,7 @@ class OldHook(CodeError):
 
 
 def require_adaptable(path: str, paths: Sequence[str | Path]) -> ast.ClassDef | None:
-    """Checks that an import path names a callback whose hooks RLlib calls, or called with what still exists.
-
-    :raises CodeError: it is none; `OldHook` where a hook has no meaning today
-    """
+    """Refuses a path that names no callback, or one with a hook that has no meaning today (`OldHook`)."""
     written = require_class(path, paths, CALLBACK)
     for part in written.body if written is not None else ():
         if not isinstance(part, ast.FunctionDef):

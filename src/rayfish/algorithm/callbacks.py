@@ -1,7 +1,7 @@
 """What every env runner reports about each finished episode.
 
-RLlib averages an iteration's episodes on each runner and then averages the averages; Rayfish
-keeps the episodes themselves, so that a mean over the last hundred is a mean over the last hundred.
+RLlib averages an iteration's episodes on each runner and then averages the averages; Rayfish keeps the
+episodes themselves, so that a mean over the last hundred is one.
 """
 
 from __future__ import annotations
@@ -32,8 +32,7 @@ _CONNECTORS = ("env_to_module_connector", "module_to_env_connector")
 class EpisodeReport(RLlibCallback):
     """Logs return, length, returns per policy and the env's own figures of every episode.
 
-    An environment reports figures of its own by numbers in the info of an episode's last step, and by
-    a dict of them under `info["metrics"]`; they appear as `env/<name>`.
+    These are the numbers in the last step's info and in its `info["metrics"]`; they appear as `env/<name>`.
     """
 
     def on_evaluate_start(self, *, algorithm: Any, **kwargs: Any) -> None:

@@ -32,8 +32,7 @@ class TaskSetter(RLlibCallback):
     There is one in the driver, which has the results, and one on each runner, which has the
     tasks of that runner's environments: those that are remade get them again.
 
-    :param path: the function, by import path
-    :param function: the function itself, where workers cannot import it (it is the main script's)
+    :param function: the one at `path`, where workers cannot import it (it is the main script's)
     """
 
     def __init__(
@@ -79,8 +78,10 @@ class TaskSetter(RLlibCallback):
             )
 
     def on_environment_created(self, *, env_runner: Any, **kwargs: Any) -> None:
-        """On a runner: environments made again within it go on with the tasks of those before."""
-        _set_again(env_runner, self.tasks)
+        """On a runner: environments that are remade keep the tasks of those before."""
+        for index, env in _environments(env_runner):
+            if index in self.tasks:
+                _set(env, self.tasks[index])
 
     def _count(self, runners: Mapping[str, Any]) -> None:
         sampled = runners.get("num_env_steps_sampled") or 0
@@ -118,7 +119,7 @@ class TaskSetter(RLlibCallback):
 
 
 def reapply(algorithm: Any) -> None:
-    """After a restore: environments that came back without their task get it again, before any step."""
+    """After a restore: environments without their task get it again, before any step."""
     if algorithm.env_runner_group is not None and _setter(algorithm.callbacks) is not None:
         algorithm.env_runner_group.foreach_env_runner(_restore)
 
@@ -144,13 +145,7 @@ def _choose(runner: Any, results: dict[str, Any]) -> None:
 def _restore(runner: Any) -> None:
     setter = _setter(callbacks_of(runner))
     if setter is not None:
-        _set_again(runner, setter.tasks)
-
-
-def _set_again(runner: Any, tasks: Mapping[int, Any]) -> None:
-    for index, env in _environments(runner):
-        if index in tasks:
-            _set(env, tasks[index])
+        setter.on_environment_created(env_runner=runner)
 
 
 def _set(env: Any, task: Any) -> None:

@@ -7,7 +7,7 @@ experiment has no place for is refused by name. Reads attributes only: RLlib is 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from rayfish.algorithm.signatures import default_of, entries
@@ -43,12 +43,7 @@ _INTERNAL = ("algo_class", "_is_frozen", "_is_atari", "in_evaluation", "_prior_e
 
 @dataclasses.dataclass(frozen=True)
 class FromConfig:
-    """What a config holds.
-
-    :param words: `key=value` for what differs from RLlib's defaults
-    :param env: an environment class or creator; None where it is named
-    :param notes: what the user should know, one sentence each
-    """
+    """A config as `key=value` words; `env` is an environment class or creator, None where it is named."""
 
     words: tuple[str, ...]
     env: Any
@@ -63,7 +58,6 @@ def is_config(value: Any) -> bool:
 def read(config: Any) -> FromConfig:
     """The overrides that a config stands for.
 
-    :raises RayfishError: its algorithm is not one of RLlib's
     :raises ConfigError: with every setting that an experiment has no place for
     """
     own: Any = _rllib_class(config)
@@ -74,7 +68,11 @@ def read(config: Any) -> FromConfig:
             f"use the config of one of them: {', '.join(f'{name}Config' for name in ALGORITHMS)}",
         )
     words, problems, notes = [f"algo.name={algo}"], [], []
-    for attribute, value in _changed(config, own()):
+    default = vars(own())
+    for attribute, value in vars(config).items():
+        before = default.get(attribute)
+        if attribute in _INTERNAL or value is before or _equal(value, before):
+            continue
         try:
             words += _words(attribute, value, algo)
         except RayfishError as error:
@@ -97,14 +95,6 @@ def _rllib_class(value: Any) -> type | None:
         return None
     own = (c for c in type(value).__mro__ if c.__module__.startswith("ray.rllib.algorithms."))
     return next(own, None)
-
-
-def _changed(config: Any, default: Any) -> Iterator[tuple[str, Any]]:
-    """Attributes that are not as RLlib has them."""
-    for attribute, value in vars(config).items():
-        before = vars(default).get(attribute)
-        if attribute not in _INTERNAL and not (value is before or _equal(value, before)):
-            yield attribute, value
 
 
 def _equal(one: Any, other: Any) -> bool:

@@ -198,7 +198,7 @@ def _condition(needed: str) -> str:
 
 
 def key_problems(experiment: Experiment) -> list[Problem]:
-    """What is wrong with single keys and their values, whatever the other keys say."""
+    """What is wrong with single keys and their values, apart from the other keys."""
     found = list(_algorithm(experiment))
     algo = experiment.algo.name if not found else None
     left = iter(range(MOST_SHOWN))  # suggestions: each compares a word with all keys there are
@@ -234,10 +234,7 @@ def _algorithm(experiment: Experiment) -> Iterator[Problem]:
 def _section(
     experiment: Experiment, name: str, values: Any, algo: str | None, left: Iterator[int]
 ) -> Iterator[Problem]:
-    """Unknown, dead and ill-typed keys of one section.
-
-    :param left: the unknown words that still get a suggestion
-    """
+    """Unknown, dead and ill-typed keys of one section; `left` counts down suggestions for unknown words."""
     section = SECTIONS.get(name)
     where = _written(experiment, name)
     if section is None:

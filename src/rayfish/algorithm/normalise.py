@@ -4,9 +4,8 @@ RLlib's own `MeanStdFilter` also rescales action masks and images and keeps one 
 agent; this one leaves masks, images and integers alone, shares the statistic of a policy among
 its agents, and updates once per vector step instead of once per environment.
 
-Several env runners are merged without counting anything twice: each runner reports the sum of
-all it has seen itself, the driver keeps the newest report of each runner and adds them to what
-an earlier session had gathered.
+Several env runners are merged without counting anything twice: each runner reports the sum of all it has
+seen, and the driver adds the newest report of each to what an earlier session had gathered.
 """
 
 from __future__ import annotations
@@ -58,10 +57,7 @@ class NormalizeObservations(ConnectorV2):
     def __call__(
         self, *, rl_module: Any, batch: dict, episodes: Sequence, explore: bool | None = None, **kwargs: Any
     ) -> dict:
-        """Replaces the newest observation of every episode by its normalised form.
-
-        Statistics grow only while exploring, so that evaluation never changes them.
-        """
+        """Normalises the newest observation of every episode; statistics grow only while exploring."""
         grouped: dict[str, list] = {}
         for episode in self.single_agent_episode_iterator(episodes):
             grouped.setdefault(episode.module_id or DEFAULT_MODULE_ID, []).append(episode)
@@ -76,10 +72,7 @@ class NormalizeObservations(ConnectorV2):
         return batch
 
     def batch(self, policy: str, observations: Any, new: Any = None) -> Any:
-        """A batch of observations [N, ...] in normalised form, without episodes around them.
-
-        :param new: observations [M, ...] to learn from before; None to learn nothing
-        """
+        """A batch of observations [N, ...] in normalised form; `new` ones update the statistics before."""
         if new is not None:
             for path, leaf in tree.flatten_with_path(new):
                 if len(leaf) and _is_normalised(path, leaf[0]):

@@ -1,7 +1,7 @@
 """Callbacks with the hooks of older RLlib (`worker, base_env, policies, episode`), run on today's.
 
 Today RLlib passes an env runner, a vector of environments and an episode of another class. The objects here
-answer to what old hooks read and write; numbers in `episode.custom_metrics` become `env/<name>`.
+have the attributes that old hooks use; numbers in `episode.custom_metrics` become `env/<name>`.
 """
 
 from __future__ import annotations
@@ -35,17 +35,12 @@ _MOST_OPEN = 4096
 
 def adapted(cls: Any) -> Any:
     """`cls` itself, or what makes an adapter of it where one of its hooks takes an old argument."""
-    hooks = (getattr(cls, name, None) for name in (*EPISODE_HOOKS, *_REST))
-    old = any(_takes(hook, name) for hook in hooks for name in OLD_ARGUMENTS if _is_own(hook))
-    return partial(OldCallbacks, cls) if old else cls
-
-
-def _is_own(hook: Any) -> bool:
-    return callable(hook) and not getattr(hook, "__module__", "").startswith("ray.")
-
-
-def _takes(hook: Any, name: str) -> bool:
-    return callable(hook) and name in inspect.signature(hook).parameters
+    for name in (*EPISODE_HOOKS, *_REST):
+        hook: Any = getattr(cls, name, None)
+        own = callable(hook) and not getattr(hook, "__module__", "").startswith("ray.")
+        if own and not inspect.signature(hook).parameters.keys().isdisjoint(OLD_ARGUMENTS):
+            return partial(OldCallbacks, cls)
+    return cls
 
 
 class OldCallbacks(RLlibCallback):

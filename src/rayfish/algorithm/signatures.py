@@ -78,7 +78,7 @@ def default_at(dotted: str, algo: str) -> Any:
 
 
 def problems(experiment: Experiment) -> list[Problem]:
-    """Everything that can be told to be wrong with an experiment's keys and values without running it."""
+    """Everything wrong with an experiment's keys and values that shows without running it."""
     from rayfish.algorithm.keys import all_problems
 
     return all_problems(experiment)

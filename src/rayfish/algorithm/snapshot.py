@@ -1,10 +1,9 @@
 """All that RLlib's own checkpoint leaves out, so that a resumed run continues bit for bit.
 
-RLlib saves weights, optimizers, connector states and counters. Besides these a run consists of
-its random generators, its environments in the middle of their episodes, those episodes
-themselves (with recurrent states and the observations that wait for an action), adaptive
-coefficients of the learner, the replay buffer, and the place in recorded data. One part per
-process: the driver, each env runner, each evaluation runner, each learner.
+RLlib saves weights, optimizers, connector states and counters. A run also has random generators, environments
+in mid-episode, those episodes (with recurrent states and the observations that wait for an action), adaptive
+coefficients of the learner, the replay buffer, and a place in recorded data. There is one part per process:
+the driver, each env runner, each evaluation runner, each learner.
 """
 
 from __future__ import annotations
@@ -43,17 +42,6 @@ DRIVER = "driver"
 _BUFFERS = ("local_replay_buffer", "replay_buffer")  # the latter is DreamerV3's
 _LEARNING_STARTS = "num_steps_sampled_before_learning_starts"
 _PIECE = 16 * 2**20
-
-# What a synchronous vector of environments keeps besides the environments.
-_VECTOR = (
-    "_autoreset_envs",
-    "_env_obs",
-    "_observations",
-    "_rewards",
-    "_terminations",
-    "_truncations",
-    "_infos",
-)
 
 
 def take(algorithm: Algorithm, *, way: str, salt: int) -> dict[str, bytes]:
@@ -235,7 +223,7 @@ def _restore_runner(runner: Any, states: dict[str, bytes], name: str) -> bool:
     pipelines = rllib.connectors_of(runner)
     pieces = [len(pipeline.connectors) for pipeline in pipelines]
     if state["num_envs"] != runner.num_envs or [len(part) for part in state["connectors"]] != pieces:
-        return runner.env is None  # the driver's, beside remote ones: it has no episodes to lose
+        return runner.env is None  # the driver's, next to remote ones: it has no episodes to lose
     if ("running" in state) != hasattr(runner, "running_state"):
         return runner.env is None  # made by the other path: it begins new episodes
     if runner.env is not None:
@@ -272,7 +260,7 @@ def _vector_state(vector: Any, way: str) -> dict[str, Any] | None:
         return None
     return {
         "envs": env_state.dump(inner.envs, way),
-        "vector": {name: getattr(inner, name) for name in _VECTOR if hasattr(inner, name)},
+        "vector": rllib.vector_state(inner),
         "restarts": env_restarts.counters(inner.envs),
     }
 
@@ -281,7 +269,7 @@ def _restore_vector(vector: Any, way: str, state: dict[str, Any]) -> None:
     inner = vector.unwrapped
     inner.envs = env_state.load(inner.envs, way, state["envs"])
     env_restarts.set_counters(inner.envs, state.get("restarts"))
-    vars(inner).update(state["vector"])
+    rllib.set_vector_state(inner, state["vector"])
 
 
 def _learner_state(learner: Any) -> bytes:

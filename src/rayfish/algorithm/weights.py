@@ -113,10 +113,7 @@ def load_normaliser(algorithm: Algorithm, tree: Path) -> None:
 
 
 def load_weights(algorithm: Algorithm, tree: Path) -> None:
-    """Puts the weights of another checkpoint's RLlib tree into the learner; nothing else of it.
-
-    :raises CheckpointError: a layer is missing or has another shape
-    """
+    """Puts the weights of another checkpoint's RLlib tree into the learner, if they fit."""
     from ray.rllib.core.rl_module.multi_rl_module import MultiRLModule
 
     saved = MultiRLModule.from_checkpoint(str((tree / "learner_group/learner/rl_module").resolve()))

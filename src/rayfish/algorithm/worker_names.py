@@ -1,4 +1,4 @@
-"""An env runner as `foreach_worker` of old RLlib handed it out: `worker.get_policy().get_weights()`."""
+"""An env runner as old RLlib's `foreach_worker` passed it: `worker.get_policy().get_weights()`."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from rayfish.models.summary import Model
 
 
 def call(runner: Any, function: Callable[[Any], Any]) -> tuple[str, Any]:
-    """On a runner: ("", what the function gives), or (what it raised, None).
+    """On a runner: ("", what the function returns), or (what it raised, None).
 
-    RLlib takes an exception for a fault of the runner: it would restart it and drop the answer in silence.
+    RLlib takes an exception for a fault of the runner: it would restart it and silently drop the result.
     """
     try:
         return "", function(runner)
@@ -26,10 +26,7 @@ def call(runner: Any, function: Callable[[Any], Any]) -> tuple[str, Any]:
 
 
 def answers(given: list[tuple[str, Any]]) -> list[Any]:
-    """What `call` gave on every runner.
-
-    :raises CodeError: the function failed on one of them
-    """
+    """What `call` returned on every runner; CodeError where the function failed on one of them."""
     failed = next((text for text, _ in given if text), "")
     if failed:
         raise CodeError(f"the function failed on an env runner: {failed}", "fix that line")

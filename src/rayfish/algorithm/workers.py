@@ -1,6 +1,6 @@
 """The processes of an algorithm: their state, how often each died, and how to kill those that hang.
 
-RLlib keeps a count of restarts only; Ray's own table of actors also knows who, and what is left.
+RLlib only counts restarts; Ray's own table of actors also has which worker died, and how often it may again.
 """
 
 from __future__ import annotations

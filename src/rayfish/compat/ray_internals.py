@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 
@@ -42,3 +44,18 @@ def bundled_pynvml() -> Any:
     from ray._private.thirdparty import pynvml
 
     return pynvml
+
+
+@contextmanager
+def results_in(folder: str) -> Iterator[None]:
+    """Lets algorithms built meanwhile make their folder in `folder`.
+
+    RLlib takes no folder. Without it each algorithm leaves an empty one in ~/ray_results.
+    """
+    from ray.tune.trainable import trainable
+
+    before, trainable.DEFAULT_STORAGE_PATH = trainable.DEFAULT_STORAGE_PATH, folder
+    try:
+        yield
+    finally:
+        trainable.DEFAULT_STORAGE_PATH = before

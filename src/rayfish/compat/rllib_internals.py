@@ -15,6 +15,10 @@ _EPISODES = (
     "_cached_to_module",
     "_shared_data",
 )
+_VECTOR = (
+    *("_autoreset_envs", "_env_obs", "_observations"),
+    *("_rewards", "_terminations", "_truncations", "_infos"),
+)
 
 
 def sampler_state(runner: Any, *, episodes: bool) -> dict[str, Any]:
@@ -30,6 +34,19 @@ def set_sampler_state(runner: Any, state: dict[str, Any]) -> None:
     """Puts back what `sampler_state` returned."""
     for name, value in state.items():
         setattr(runner, name, value)
+
+
+def vector_state(vector: Any) -> dict[str, Any]:
+    """What Gymnasium's `SyncVectorEnv` keeps besides its environments.
+
+    Without it an environment whose episode is over is not reset in the first step after a resume.
+    """
+    return {name: getattr(vector, name) for name in _VECTOR if hasattr(vector, name)}
+
+
+def set_vector_state(vector: Any, state: dict[str, Any]) -> None:
+    """Puts back what `vector_state` returned."""
+    vars(vector).update(state)
 
 
 def needs_reset(runner: Any) -> bool:

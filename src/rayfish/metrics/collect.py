@@ -71,7 +71,7 @@ _RLLIB_LEARNER_NOISE = (
 class Collector:
     """Follows a run: each result becomes a flat line, counters and windows carry over.
 
-    :param runners: remote env runners the experiment asks for; those that are missing are lost
+    :param runners: remote env runners of the experiment; those that are missing are lost
     :param parallel_envs: environments that step at the same time, over all runners; sharpens the
         time shares while RLlib's smoothed timers still remember the first slow iterations
     :param trained: which of RLlib's counters in `learners` is the steps trained on; "" where these are
@@ -204,9 +204,8 @@ class Collector:
             self._runners = int(healthy)
         if not self._runners:
             return {}
-        line: dict[str, float] = {names.WORKERS_LOST: self._runners - int(healthy)}
-        line[names.WORKER_RESTARTS] = int(_number(faults.get("num_remote_worker_restarts")) or 0)
-        return line
+        restarts = int(_number(faults.get("num_remote_worker_restarts")) or 0)
+        return {names.WORKERS_LOST: self._runners - int(healthy), names.WORKER_RESTARTS: restarts}
 
 
 def _finished(runners: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -217,10 +216,7 @@ def _finished(runners: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def evaluation_metrics(evaluation: Mapping[str, Any], seed: int = 0) -> dict[str, float]:
-    """The `eval/*` metrics of what `Algorithm.evaluate()` returns; empty when no episode finished.
-
-    :param seed: of the bootstrap interval
-    """
+    """The `eval/*` metrics of `Algorithm.evaluate()`; empty when no episode finished."""
     data: Mapping[str, Any] = (evaluation.get("env_runners") or {}).get(EPISODE_KEY) or {}
     returns = _series(data.get("returns"))
     if not returns:
@@ -254,7 +250,7 @@ def _per_policy(data: Mapping[str, Any], name: Any) -> dict[str, list[float]]:
 
 
 def _series(value: Any) -> list[float]:
-    """Finite numbers of a logged series; RLlib gives a series of one item as the bare item."""
+    """Finite numbers of a logged series; RLlib reports a series of one item as the bare item."""
     if value is None:
         return []
     items = value.tolist() if hasattr(value, "tolist") else value

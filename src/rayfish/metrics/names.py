@@ -114,7 +114,6 @@ def unreported(wanted: Mapping[str, str], metrics: Mapping[str, Any]) -> list[st
     """A line for each setting whose metric a report lacks, with what was meant and what there is.
 
     :param wanted: setting -> the metric it names; a metric of the table may come later and is passed over
-    :param metrics: the report
     """
     lines = []
     for setting, metric in wanted.items():

@@ -23,10 +23,7 @@ Sink = JsonlSink | CsvSink | TensorBoardSink
 
 
 class Sinks:
-    """Several sinks as one.
-
-    :param notes: what the user should know of the files: damaged lines that were left out
-    """
+    """Several sinks as one, with notes for the user on damaged lines that were left out."""
 
     def __init__(self, sinks: list[Sink], notes: list[str]) -> None:
         self.sinks = sinks
@@ -56,16 +53,12 @@ class Sinks:
 
 
 def open_sinks(directory: Path, experiment: Any, *, resume_at: int | None = None) -> Sinks:
-    """Open the sinks of a run directory.
-
-    :param experiment: read for `trackers.tensorboard` (on unless false)
-    :param resume_at: the iteration to roll back to: later lines are dropped. None keeps everything
-    """
+    """Open the sinks of a run directory; lines after iteration `resume_at` are dropped, None keeps all."""
     directory = Path(directory)
     jsonl = JsonlSink(directory / "metrics.jsonl", resume_at)
     table = CsvSink(directory / "progress.csv", resume_at)
     sinks: list[Sink] = [jsonl, table]
-    if experiment is None or experiment.trackers.tensorboard:
+    if experiment.trackers.tensorboard:
         purge = None if resume_at is None else jsonl.last_step + 1
         sinks.append(TensorBoardSink(directory / "events", purge))
     return Sinks(sinks, [*jsonl.notes, *table.notes])

@@ -14,10 +14,7 @@ from rayfish.metrics.sinks.jsonl import FileSink, each_line
 
 
 class CsvSink(FileSink):
-    """Appends rows; when a new metric appears, the file is rewritten once with the wider header.
-
-    :param resume_at: iteration after which existing rows are dropped; None keeps all
-    """
+    """Appends rows; when a new metric appears, the file is rewritten once with the wider header."""
 
     def __init__(self, path: Path, resume_at: int | None = None) -> None:
         self._path = path
