@@ -135,7 +135,7 @@ def _minibatch(experiment: Experiment, algo: str) -> Found:
     if _number(mini) and _number(batch) and mini > batch:
         written = mini_key if experiment.get(mini_key) is not None else batch_key
         what = f"a minibatch of {mini} does not fit into a train batch of {batch}"
-        hint = f"set {mini_key}={min(mini, batch)} or less, or {batch_key}={mini} or more"
+        hint = f"set {mini_key}={batch} or less, or {batch_key}={mini} or more"
         yield written, what, hint
 
 

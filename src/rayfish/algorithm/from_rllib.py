@@ -118,20 +118,15 @@ def _words(attribute: str, value: Any, algo: str) -> list[str]:
         return _module(value)
     if attribute == "policies":
         return [word("multi_agent.policies", _policies(value))]
-    key = _key(attribute, algo)
-    if key is None:
-        hint = _INSTEAD.get(attribute, "leave it out, or say what it does in an issue")
-        raise RayfishError(f"is {value!r:.80}, for which an experiment has no place", hint)
-    return [word(key, value)]
-
-
-def _key(attribute: str, algo: str) -> str | None:
     if attribute in _RENAMED:
-        return _RENAMED[attribute]
+        return [word(_RENAMED[attribute], value)]
     if attribute.startswith("callbacks_on_"):
-        return f"callbacks.{attribute.removeprefix('callbacks_')}"
-    found = (name for name in METHODS if attribute in entries(name, algo))
-    return next((f"{name}.{attribute}" for name in found), None)
+        return [word(f"callbacks.{attribute.removeprefix('callbacks_')}", value)]
+    for name in METHODS:
+        if attribute in entries(name, algo):
+            return [word(f"{name}.{attribute}", value)]
+    hint = _INSTEAD.get(attribute, "leave it out, or say what it does in an issue")
+    raise RayfishError(f"is {value!r:.80}, for which an experiment has no place", hint)
 
 
 def _model(value: Any) -> list[str]:

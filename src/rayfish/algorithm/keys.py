@@ -35,16 +35,17 @@ if TYPE_CHECKING:
     from rayfish.envs.build import EnvInfo
     from rayfish.experiment import Experiment
 
-_WORDS = {
-    "null": "null",
-    "path": "an import path",
-    "str": "text",
-    "bool": "true or false",
-    "int": "a whole number",
-    "float": "a number",
-    "list": "a list",
-    "dict": "keys and values",
+_KINDS: dict[str, tuple[Any, str]] = {
+    "null": (type(None), "null"),
+    "path": (str, "an import path"),
+    "str": (str, "text"),
+    "bool": (bool, "true or false"),
+    "int": (int, "a whole number"),
+    "float": (int | float, "a number"),
+    "list": (list | tuple, "a list"),
+    "dict": (dict, "keys and values"),
 }
+"""The words for types in `signatures` -> Python's type, and how messages call it."""
 
 # Words RLlib accepts for a text key; its signatures do not list them.
 CHOICES: dict[str, tuple[str, ...]] = {
@@ -158,7 +159,8 @@ def _without_effect(experiment: Experiment, info: EnvInfo | None) -> Iterator[st
             needed = next((NEEDS[p] for p in NEEDS if fnmatch.fnmatchcase(dotted, p)), "")
             home = ".".join(dotted.split(".")[:2])
             if needed and not is_dead(home, algo) and not _holds(experiment, dotted, needed, algo):
-                yield f"{dotted} has no effect unless {_condition(needed)}"
+                is_set = "" if "=" in needed or ">" in needed else " is set"
+                yield f"{dotted} has no effect unless {needed.replace('|', ' or ')}{is_set}"
 
 
 def _whole_key(dotted: str) -> str:
@@ -191,10 +193,6 @@ def _holds(experiment: Experiment, dotted: str, needed: str, algo: str) -> bool:
     if wanted:
         return str(value).lower() == wanted.lower()
     return dotted == key or (value > int(least) if least and value else bool(value))
-
-
-def _condition(needed: str) -> str:
-    return needed if "=" in needed or ">" in needed else f"{' or '.join(needed.split('|'))} is set"
 
 
 def key_problems(experiment: Experiment) -> list[Problem]:
@@ -291,7 +289,7 @@ def _value(
     where = _written(experiment, dotted)
     kinds = type_.split(" | ")
     if "any" not in kinds and not any(_is(value, kind) for kind in kinds):
-        takes = " or ".join(_WORDS[kind] for kind in kinds)
+        takes = " or ".join(_KINDS[kind][1] for kind in kinds)
         yield Problem(dotted, f"is {value!r}, but takes {takes}", _type_hint(dotted, value, kinds), where)
     elif choices and isinstance(value, str) and value not in choices:
         close = did_you_mean(value, choices)
@@ -301,13 +299,7 @@ def _value(
 
 def _is(value: Any, kind: str) -> bool:
     """Whether a value read from a file is of a kind; a whole number is also a number, true is not."""
-    if kind == "null":
-        return value is None
-    if kind in ("int", "float"):
-        number = int if kind == "int" else int | float
-        return isinstance(value, number) and not isinstance(value, bool)
-    python: Any = {"bool": bool, "str": str, "path": str, "list": list | tuple, "dict": dict}[kind]
-    return isinstance(value, python)
+    return isinstance(value, _KINDS[kind][0]) and (kind == "bool" or not isinstance(value, bool))
 
 
 def _type_hint(dotted: str, value: Any, kinds: list[str]) -> str:
@@ -387,24 +379,21 @@ def _suggest(word: str, known: Iterable[str], home: str, prefix: str = "") -> st
     """The next step for an unknown word: where it belongs, what is spelled like it here, or elsewhere."""
     if home:
         return f"it belongs to another section: {home}"
-    if word in ELSEWHERE:
-        return f"did you mean {ELSEWHERE[word]}?"
     known = list(known)
-    close = did_you_mean(word, known) or [name for name in known if name.endswith(f"_{word}")][:3]
-    if close:
-        return f"did you mean {' or '.join(prefix + name for name in close)}?"
-    meant = did_you_mean(word, ELSEWHERE, most=1)
-    if meant:
-        return f"did you mean {ELSEWHERE[meant[0]]}?"
-    elsewhere = [
-        f"{section}.{key}"
-        for section in METHODS
-        for key in did_you_mean(word, [*entries(section), *SECTIONS[section].own], most=1)
-        if _is_offered(f"{section}.{key}")
-    ]
-    if elsewhere:
-        return f"did you mean {' or '.join(elsewhere[:3])}?"
-    return _NO_SUGGESTION
+    if word in ELSEWHERE:
+        meant = [ELSEWHERE[word]]
+    elif close := did_you_mean(word, known) or [name for name in known if name.endswith(f"_{word}")]:
+        meant = [prefix + name for name in close]
+    elif other := did_you_mean(word, ELSEWHERE, most=1):
+        meant = [ELSEWHERE[other[0]]]
+    else:
+        meant = [
+            f"{section}.{key}"
+            for section in METHODS
+            for key in did_you_mean(word, [*entries(section), *SECTIONS[section].own], most=1)
+            if _is_offered(f"{section}.{key}")
+        ]
+    return f"did you mean {' or '.join(meant[:3])}?" if meant else _NO_SUGGESTION
 
 
 def _stop_conditions(experiment: Experiment) -> Iterator[Problem]:

@@ -7,11 +7,10 @@ file writes more than it removes.
 from __future__ import annotations
 
 import os
-import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from rayfish.files import sync_folder
+from rayfish.files import link_or_copy, sync_folder
 
 BLOCK = 2**20
 EXACT = 32 * 2**20
@@ -114,10 +113,7 @@ def set_aside(path: Path) -> Path:
     while kept.exists():
         count += 1
         kept = path.with_name(f"{path.name}.damaged-{count}")
-    try:
-        os.link(path, kept)
-    except OSError:  # a file system without hard links
-        shutil.copy2(path, kept)
+    link_or_copy(path, kept)
     return kept
 
 
