@@ -47,13 +47,13 @@ def test_keys_have_type_default_and_meaning(section, algo, key, type_, default):
     assert entry["doc"]
 
 
-def test_keys_for_leaves_deprecated_and_private_ones_out():
-    assert "num_rollout_workers" not in signatures.keys_for("rollouts", "PPO")
-    assert "_fake_gpus" not in signatures.keys_for("resources", "PPO")
-    assert "num_env_runners" in signatures.keys_for("rollouts", "PPO")
-    assert "learner_class" not in signatures.keys_for("training", "PPO")
-    assert "learner_class" in signatures.keys_for("learners", "PPO")
-    assert signatures.keys_for("nowhere", "PPO") == set()
+def test_entries_leave_deprecated_and_private_ones_out():
+    assert "num_rollout_workers" not in signatures.entries("rollouts", "PPO")
+    assert "_fake_gpus" not in signatures.entries("resources", "PPO")
+    assert "num_env_runners" in signatures.entries("rollouts", "PPO")
+    assert "learner_class" not in signatures.entries("training", "PPO")
+    assert "learner_class" in signatures.entries("learners", "PPO")
+    assert signatures.entries("nowhere", "PPO") == {}
 
 
 def test_every_dead_key_is_one_that_rllib_accepts():

@@ -6,7 +6,6 @@ import inspect
 import os
 from pathlib import Path
 
-from ray.core.generated import gcs_pb2
 from ray.rllib.algorithms.algorithm_config import AlgorithmConfig
 
 from rayfish.compat import hydra_defaults, ray_internals
@@ -26,11 +25,11 @@ def test_the_dispatcher_of_worker_output_calls_its_handlers():
     assert received == [{"lines": ["one"]}]
 
 
-def test_the_actor_table_knows_an_actors_process(ray_session):
+def test_rays_table_of_actors_has_an_actors_process(ray_session):
     actor = ray_session.remote(num_cpus=0)(Worker).remote()
     pid = ray_session.get(actor.pid.remote())
-    data = gcs_pb2.ActorTableData.FromString(ray_internals.actor_table().get_actor_info(actor._actor_id))
-    assert (data.pid, data.num_restarts) == (pid, 0)
+    row = ray_internals.actor_row(actor)
+    assert (row.pid, row.num_restarts, row.ActorState.Name(row.state)) == (pid, 0, "ALIVE")
 
 
 def test_rllib_marks_deprecated_parameters_with_the_value():

@@ -69,9 +69,9 @@ def config_for(spec, env_config, *, several):
     from ray.rllib.algorithms.ppo import PPOConfig
     from ray.tune import register_env
 
-    from rayfish.algorithm.adapters import env_creator
+    from rayfish.algorithm.adapters import EnvCreator
 
-    register_env("rayfish-test", env_creator(spec, setup=None))
+    register_env("rayfish-test", EnvCreator(spec, setup=None))
     config = PPOConfig().environment("rayfish-test", env_config=env_config)
     config.env_runners(num_env_runners=0, num_envs_per_env_runner=2)
     if several:
@@ -133,7 +133,7 @@ def test_setup_is_called_with_the_workers_name():
 
     NAMES.clear()
     adapters._SET_UP.clear()
-    create = adapters.env_creator(EnvSpec("CartPole-v1"), setup=note)
+    create = adapters.EnvCreator(EnvSpec("CartPole-v1"), setup=note)
     for index in (0, 3, 3):
         create(EnvContext({}, worker_index=index)).close()
     assert NAMES == ["driver", "runner 3"]
@@ -142,11 +142,11 @@ def test_setup_is_called_with_the_workers_name():
 def test_a_vector_is_made_when_rllib_asks_for_many_at_once(folder):
     from ray.rllib.env.env_context import EnvContext
 
-    from rayfish.algorithm.adapters import env_creator
+    from rayfish.algorithm.adapters import EnvCreator
 
     folder.write("grid.py", GOOD)
-    own = env_creator(EnvSpec("CartPole-v1", horizon=20))(EnvContext({}, 1) | {"num_envs": 3}).unwrapped
+    own = EnvCreator(EnvSpec("CartPole-v1", horizon=20))(EnvContext({}, 1) | {"num_envs": 3}).unwrapped
     assert (type(own).__name__, own.num_envs, own.max_episode_steps) == ("CartPoleVectorEnv", 3, 20)
-    sync = env_creator(EnvSpec("grid:GridEnv", folder.paths))(EnvContext({"size": 4}, 1) | {"num_envs": 2})
+    sync = EnvCreator(EnvSpec("grid:GridEnv", folder.paths))(EnvContext({"size": 4}, 1) | {"num_envs": 2})
     assert sync.reset(seed=1)[0].shape == (2, 4)
     assert np.isfinite(sync.step(np.zeros(2, int))[0]).all()

@@ -10,7 +10,7 @@ from gymnasium.vector.utils import batch_space
 from pettingzoo import ParallelEnv
 
 import rayfish
-from rayfish.algorithm.adapters import env_creator
+from rayfish.algorithm.adapters import EnvCreator
 from rayfish.algorithm.batched.eligibility import AGENTS
 from rayfish.envs.agents import AgentSlots, AgentsVector
 from rayfish.envs.rewards import Clip
@@ -162,7 +162,7 @@ class Plain(Team):
 
 
 def made(cls, num_envs, config=None, **spec):
-    creator = env_creator(EnvSpec(cls.__name__, object=cls, **spec), vector=AGENTS, policy="shared")
+    creator = EnvCreator(EnvSpec(cls.__name__, object=cls, **spec), vector=AGENTS, policy="shared")
     return creator.many(EnvConfig(config or {}), num_envs)
 
 

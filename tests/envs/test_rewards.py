@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import rayfish
-from rayfish.algorithm.adapters import env_creator
+from rayfish.algorithm.adapters import EnvCreator
 from rayfish.envs.build import EnvSpec, from_experiment, problems
 from rayfish.envs.rewards import TRUE_RETURN, ClipFault, clip_of, clipped
 from rayfish.experiment.experiment import Experiment
@@ -78,7 +78,7 @@ def test_evaluation_keeps_the_true_rewards():
 @pytest.mark.parametrize(("code", "name"), [(PARALLEL, "Relay"), (OLD_RLLIB, "Pair")])
 def test_the_rewards_of_several_agents_are_clipped_each(folder, code, name):
     folder.write("agents.py", code)
-    env = env_creator(EnvSpec(f"agents:{name}", folder.paths, clip_rewards=clip_of([0.0, 0.25])))({})
+    env = EnvCreator(EnvSpec(f"agents:{name}", folder.paths, clip_rewards=clip_of([0.0, 0.25])))({})
     observations, _ = env.reset(seed=0)
     true, over = {}, False
     while not over:

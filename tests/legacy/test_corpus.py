@@ -10,7 +10,7 @@ import yaml
 from omegaconf._utils import get_yaml_loader
 
 from rayfish import Experiment
-from rayfish.algorithm.signatures import keys_for
+from rayfish.algorithm.signatures import entries
 from rayfish.algorithm.unused_keys import is_dead
 from rayfish.errors import ConfigError
 from rayfish.experiment import tree
@@ -164,7 +164,7 @@ def test_what_is_translated_has_an_effect_today(algo):
         if dotted.startswith("training.model."):
             assert dotted.removeprefix("training.model.") in OPTIONS, dotted
         elif not SECTIONS[section].is_open:
-            known = {*SECTIONS[section].own, *(keys_for(section, algo) if section in METHODS else ())}
+            known = {*SECTIONS[section].own, *(entries(section, algo) if section in METHODS else ())}
             assert key in known, f"{algo}: {dotted}"
             assert not is_dead(f"{section}.{key}", algo), f"{algo}: {dotted} has no effect"
 

@@ -1,1 +1,1 @@
-"""Stage 4 of 8: takes experiment, env and model, gives an RLlib algorithm."""
+"""Stage 4 of 8: experiment, environment and model become an RLlib algorithm."""

@@ -1,7 +1,4 @@
-"""Environments as RLlib wants them: one picklable creator for every worker, several agents adapted.
-
-An environment itself never needs Ray; what RLlib asks for on top of it is added here.
-"""
+"""Environments as RLlib wants them: one picklable creator for every worker, several agents adapted."""
 
 from __future__ import annotations
 
@@ -37,39 +34,20 @@ from rayfish.supervise import watchdog
 ALL = "__all__"
 
 _SET_UP: set[str] = set()
-"""Worker names this process was set up for; a vector of environments asks many times."""
-
-
-def env_creator(
-    spec: EnvSpec,
-    *,
-    setup: Callable[[str], None] | None = None,
-    role: str = "runner",
-    patience: watchdog.Patience | None = None,
-    vector: str = STACKED,
-    policy: str = "",
-    failed: str = "",
-) -> EnvCreator:
-    """What to hand to `ray.tune.register_env`, or to `AlgorithmConfig.environment` as a callable.
-
-    :param setup: called once in each process with the worker's name ("driver", "runner 2") before
-        the first environment is made; a module-level function, so that it pickles
-    :param patience: how long a call into the environment may take on a worker
-    :param vector: how the batched path makes many of it
-    :param policy: the one that all agents share, where there are several
-    :param failed: what a step becomes in which an environment fails and is remade (`envs.restarts`); "": an
-        error
-    """
-    return EnvCreator(spec, setup, role, patience or watchdog.Patience(), vector, policy, failed)
+"""Worker names this process was set up for; a vector of environments is made one by one."""
 
 
 @dataclass(frozen=True)
 class EnvCreator:
-    """Makes the environment of a spec from the `EnvContext` that RLlib gives on each worker.
+    """Makes the environment of a spec from the `EnvContext` that RLlib passes on each worker.
 
-    :param vector: how `many` makes many of it
+    :param setup: called once in each process with the worker's name ("driver", "runner 2") before
+        the first environment is made; a module-level function, so that it pickles
+    :param patience: how long a call into the environment may take on a worker
+    :param vector: how `many` makes many of it for the batched path
     :param policy: the one that all agents share, where there are several
-    :param failed: what a step becomes in which an environment fails and is remade; "": an error
+    :param failed: what a step becomes in which an environment fails and is remade (`envs.restarts`); "": an
+        error
     """
 
     spec: EnvSpec
@@ -81,7 +59,7 @@ class EnvCreator:
     failed: str = ""
 
     def many(self, context: Any, num_envs: int) -> Vector:
-        """So many environments as the batched path steps them, in the way `vector` says."""
+        """`num_envs` environments as the batched path steps them, in the way `vector` names."""
         if self.vector in (AGENTS, NATIVE, PROCESSES):
             self._settle(context)
         if self.vector == AGENTS:
@@ -99,7 +77,7 @@ class EnvCreator:
         return GymVector(SyncVectorEnv(makers, copy=False, autoreset_mode=AutoresetMode.SAME_STEP))
 
     def _native(self, context: Any, num_envs: int) -> Vector:
-        """An environment's own vector; one of tensors is not looked at number by number, nor fetched."""
+        """An environment's own vector; tensors are neither checked one by one nor copied to the CPU."""
         make = partial(make_vector, self.spec, dict(context), num_envs)
         env = _in_torch(make())
         obs = env.reset()[0]
@@ -158,10 +136,7 @@ class VectorContext(EnvContext):
 
 
 def _with_more(self: EnvContext, more: dict[str, Any]) -> VectorContext:
-    """`context | {"num_envs": n}`, by which RLlib asks for a vector, keeps `worker_index` and its like.
-
-    Without it a dict comes out, and no environment or log knows which worker it belongs to.
-    """
+    """`context | {"num_envs": n}`, by which RLlib asks for a vector, keeps `worker_index` and its like."""
     made = VectorContext(dict(self), self.worker_index)
     made.__dict__.update(self.__dict__)
     made.update(more)
@@ -181,7 +156,7 @@ def _in_torch(env: gym.vector.VectorEnv) -> gym.vector.VectorEnv:
 
 
 def _outlive_sigterm() -> None:
-    """A worker goes on after SIGTERM (its run saves first), and a program that it starts can be ended by it.
+    """A worker survives SIGTERM (its run saves first), but a program that it starts can be ended by it.
 
     A Ray that Rayfish started has SIGTERM and SIGHUP blocked in all its processes (`run.engine`), which
     programs would inherit; of a handler they inherit nothing.
@@ -215,14 +190,10 @@ def for_rllib(env: Any) -> gym.Env:
 def complete(env: MultiAgentEnv) -> None:
     """Fill in what today's RLlib reads and environments written for older versions leave out."""
     agents, observations, actions = agents_and_spaces(env)
-    if not env.possible_agents:
-        env.possible_agents = list(agents)
-    if not env.agents:
-        env.agents = list(agents)
-    if not env.observation_spaces:
-        env.observation_spaces = observations
-    if not env.action_spaces:
-        env.action_spaces = actions
+    env.possible_agents = env.possible_agents or list(agents)
+    env.agents = env.agents or list(agents)
+    env.observation_spaces = env.observation_spaces or observations
+    env.action_spaces = env.action_spaces or actions
     # RLlib writes its autoreset mode into the metadata: keep that out of the class they share.
     env.metadata = dict(env.metadata or {})
 
@@ -230,8 +201,8 @@ def complete(env: MultiAgentEnv) -> None:
 class ParallelAdapter(MultiAgentEnv):
     """A PettingZoo parallel environment as RLlib's `MultiAgentEnv`.
 
-    Unlike RLlib's own adapter it knows agents that are absent at the first reset, takes an episode
-    as over as soon as no agent is left (also when some were terminated and others truncated), and
+    Unlike RLlib's own adapter it accepts agents that are absent at the first reset, ends an episode
+    as soon as no agent is left (also when some were terminated and others truncated), and
     keeps each agent's own end: a truncated agent is still bootstrapped.
     """
 

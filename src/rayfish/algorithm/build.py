@@ -1,8 +1,7 @@
 """Experiment, environment and model become one RLlib `AlgorithmConfig`, then an `Algorithm`.
 
-Each section of the experiment is handed to the `AlgorithmConfig` method of the section table;
-what Rayfish owns (time limit, normalisation, mapping of agents, old names people know) is turned
-into RLlib's terms here and nowhere else.
+Each section of the experiment goes to the `AlgorithmConfig` method of the section table; what Rayfish owns
+(time limit, normalisation, mapping of agents) is turned into RLlib's terms here and nowhere else.
 """
 
 from __future__ import annotations
@@ -12,38 +11,38 @@ import math
 import secrets
 import shutil
 import warnings
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from torch.optim import SGD, Adam, AdamW, RMSprop
 
-from rayfish.algorithm.adapters import env_creator
+from rayfish.algorithm.adapters import EnvCreator
 from rayfish.algorithm.batched.eligibility import PROCESSES, Fit, fit
 from rayfish.algorithm.callbacks import EpisodeReport
-from rayfish.algorithm.contradictions import ASYNCHRONOUS, BUFFERS
+from rayfish.algorithm.contradictions import ASYNCHRONOUS, BUFFERS, OPTIMISERS
 from rayfish.algorithm.curriculum import TaskSetter
 from rayfish.algorithm.keys import CHOICES
 from rayfish.algorithm.module import module_spec
 from rayfish.algorithm.normalise import NormalizeObservations
 from rayfish.algorithm.offline_data import RecordedData
 from rayfish.algorithm.old_callbacks import adapted
-from rayfish.algorithm.optimizer import set_optimizer
 from rayfish.algorithm.replay import name_figures
-from rayfish.algorithm.signatures import keys_for
+from rayfish.algorithm.signatures import entries
+from rayfish.compat.ray_internals import results_in
+from rayfish.compat.rllib_internals import env_to_module_factory
 from rayfish.envs.build import EnvInfo, env_config_of, from_experiment
 from rayfish.envs.resolve import OWN_NAMES
 from rayfish.envs.restarts import OPTION, SKIP, TRUNCATE
 from rayfish.errors import ConfigError, Problem
 from rayfish.experiment.imports import load_object, use_paths
+from rayfish.experiment.legacy_door import epsilon_schedule, todays_recordings
 from rayfish.experiment.mapping import SHARED_POLICY, PolicyMapping, policies_of
 from rayfish.experiment.sections import METHODS, OFFLINE
 from rayfish.experiment.words import in_main_script
-from rayfish.legacy.nested_keys import epsilon_schedule
-from rayfish.legacy.recordings import converted, old_files
 from rayfish.supervise.watchdog import Patience
 
 if TYPE_CHECKING:
@@ -75,28 +74,22 @@ _OBJECTS = {
     "policy_mapping_fn",
     "td_error_loss_fn",
 }
-_OWN = {
-    "environment": {
-        "env",
-        "env_config",
-        "imports",
-        "clip_rewards",
-        "atari",
-        "env_task_fn",
-        "observe_last_action",
-        "observe_last_reward",
-    },
-    "rollouts": {"runner", "autotune", "horizon", "observation_filter"},
+# RLlib's keys that this module translates, in place of handing them on.
+_TRANSLATED = {
+    "environment": {"env", "env_config", "clip_rewards"},
+    "rollouts": {"observation_filter"},
     "evaluation": {"evaluation_config"},
     "training": {"model", "optimizer"},
-    "multi_agent": {"policies", "mapping", "policy_mapping_fn"},
+    "multi_agent": {"policies", "policy_mapping_fn"},
     "callbacks": {"callbacks_class"},
-    "debugging": {"deterministic", "log_sys_usage", "log_level"},
+    "debugging": {"log_sys_usage", "log_level"},
     "resources": {"num_gpus"},
     "offline_data": {"actions_in_input_normalized"},
     "fault_tolerance": {"restart_failed_sub_environments"},
     "framework": {"framework", "torch_compile_learner"},
 }
+
+_OPTIMIZERS = {cls.__name__.lower(): cls for cls in (Adam, AdamW, RMSprop, SGD)}
 
 
 def config_class(name: str) -> type[AlgorithmConfig]:
@@ -108,11 +101,7 @@ def config_class(name: str) -> type[AlgorithmConfig]:
 def build_config(
     experiment: Experiment, info: EnvInfo, *, worker_setup: Callable[[str], None] | None = None
 ) -> AlgorithmConfig:
-    """The experiment as a validated RLlib config; building it starts nothing.
-
-    :param info: what the environment is (kind, agents, spaces), from `envs.describe`
-    :param worker_setup: called on every process that makes an environment, with its name
-    """
+    """The experiment as a validated RLlib config; workers call `worker_setup` with their name."""
     use_paths(experiment.paths)
     name = experiment.algo.name
     config = config_class(name)()
@@ -131,7 +120,7 @@ def build_config(
     if experiment.get("framework.torch_compile_learner"):
         _compiled(config, experiment, fitting)
     if experiment.training.optimizer:
-        set_optimizer(config, experiment.training.optimizer)
+        config.learners(learner_class=_learner(config.learner_class, experiment.training.optimizer))
     _evaluation(config, experiment, fitting)
     _exploration(config, experiment, name)
     _targets(config, info, name)
@@ -140,20 +129,8 @@ def build_config(
     _callbacks(config, experiment)
     _modules(config, experiment, info, name)
     if name in OFFLINE:
-        agent = next(iter(info.agents), None)
-        config.environment(
-            observation_space=info.observation_spaces[agent], action_space=info.action_spaces[agent]
-        )
-        if experiment.get("offline_data.offline_data_class") is None:
-            config.offline_data(offline_data_class=RecordedData)
-        named = experiment.offline_data.input_ or []
-        recorded = old_files([named] if isinstance(named, str) else named)
-        if recorded:
-            as_they_are = experiment.offline_data.actions_in_input_normalized
-            scaled = None if as_they_are or not config.normalize_actions else config.action_space
-            folder = converted(recorded, scaled)
-            config.offline_data(input_=[folder], input_read_episodes=True, input_read_batch_size=1)
-    config.debugging(log_sys_usage=False, log_level=_rllib_level(experiment))
+        _offline_data(config, experiment, info)
+    config.debugging(log_sys_usage=False, log_level=experiment.debugging.log_level)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
@@ -169,11 +146,8 @@ logging.getLogger("ray.rllib.algorithms.algorithm_config").setLevel(logging.ERRO
 
 
 def build_algorithm(config: AlgorithmConfig, logdir: str) -> Algorithm:
-    """The running algorithm of a config; starts its env runners and learners on Ray.
-
-    :param logdir: a folder in which `Algorithm.logdir` is made
-    """
-    with warnings.catch_warnings(), _results_in(logdir):
+    """The algorithm of a config, with its env runners and learners on Ray and its folder in `logdir`."""
+    with warnings.catch_warnings(), results_in(logdir):
         warnings.simplefilter("ignore")
         algorithm = config.build_algo()
     replay = getattr(algorithm, "local_replay_buffer", None)
@@ -183,30 +157,17 @@ def build_algorithm(config: AlgorithmConfig, logdir: str) -> Algorithm:
     return algorithm
 
 
-@contextmanager
-def _results_in(folder: str) -> Iterator[None]:
-    """Ray makes a folder for every algorithm in ~/ray_results, which stays empty and is never removed."""
-    from ray.tune.trainable import trainable
-
-    before, trainable.DEFAULT_STORAGE_PATH = trainable.DEFAULT_STORAGE_PATH, folder
-    try:
-        yield
-    finally:
-        trainable.DEFAULT_STORAGE_PATH = before
-
-
 def _values(experiment: Experiment, section: str, algo: str) -> dict[str, Any]:
-    """What a section says for RLlib: owned keys left out, import paths loaded."""
-    known = keys_for(section, algo)
-    own = _OWN.get(section, set())
+    """The keys of a section that RLlib takes as they are, import paths loaded."""
+    known = entries(section, algo).keys() - _TRANSLATED.get(section, set())
     values: dict[str, Any] = {}
     for key, value in experiment.section(section).items():
-        if key in own or key not in known:
+        if key not in known:
             continue
         if (key in _OBJECTS and value not in CHOICES.get(f"{section}.{key}", ())) or key.startswith("on_"):
             values[key] = _loaded(value, experiment)
         elif key == "n_step" and isinstance(value, list):
-            values[key] = tuple(value)  # a range of steps; RLlib's buffers know it as a tuple only
+            values[key] = tuple(value)  # a range of steps; RLlib's buffers take a tuple only
         else:
             values[key] = value
     return values
@@ -238,11 +199,11 @@ def _environment(
         "failed": (SKIP if fitting.batched else TRUNCATE) if experiment.get(OPTION) else "",
     }
     training = replace(from_experiment(experiment), old_api=info.old_api)  # no worker need try it again
-    register_env(name, env_creator(training, **common))
+    register_env(name, EnvCreator(training, **common))
     evaluation = from_experiment(experiment, evaluation=True)
     if evaluation.name == training.name:
         evaluation = replace(evaluation, old_api=info.old_api)
-    register_env(f"{name}{_EVALUATION}", env_creator(evaluation, role="evaluation runner", **common))
+    register_env(f"{name}{_EVALUATION}", EnvCreator(evaluation, role="evaluation runner", **common))
     config.environment(env=name, env_config=env_config_of(experiment), disable_env_checking=True)
 
 
@@ -251,12 +212,11 @@ def _rollouts(config: AlgorithmConfig, experiment: Experiment, fitting: Fit) -> 
         # Not Gymnasium's "async", whose processes are forked from one in which Ray's threads run.
         config.env_runners(gym_env_vectorize_mode="vector_entry_point")
     if experiment.rollouts.observation_filter == "MeanStdFilter":
-        previous = config._env_to_module_connector
-        config.env_runners(env_to_module_connector=NormalizeFirst(previous))
+        config.env_runners(env_to_module_connector=NormalizeFirst(env_to_module_factory(config)))
 
 
 class NormalizeFirst:
-    """Connector factory: normalisation, then whatever connectors the experiment asked for."""
+    """Connector factory: normalisation, then the experiment's own connectors."""
 
     def __init__(self, then: Callable | None) -> None:
         self._then = then
@@ -268,13 +228,35 @@ class NormalizeFirst:
 
 
 def _learners(config: AlgorithmConfig, experiment: Experiment) -> None:
-    """`resources.num_gpus` as people know it: one learner per GPU."""
-    gpus = experiment.resources.num_gpus
-    if not gpus:
-        return
-    config.learners(num_gpus_per_learner=min(1, gpus))
+    """`resources.num_gpus` as in older RLlib: one learner per GPU."""
+    gpus = experiment.resources.num_gpus or 0
+    if gpus:
+        config.learners(num_gpus_per_learner=min(1, gpus))
     if gpus > 1:
         config.learners(num_learners=int(gpus))
+
+
+def _learner(base: type, settings: Mapping[str, Any]) -> type:
+    """A learner with another optimizer than RLlib's Adam; the learning rate stays `training.lr`."""
+    kind = settings.get("type") or "adam"
+    names = OPTIMISERS[kind]
+    arguments = {names[key]: value for key, value in settings.items() if key in names and value is not None}
+
+    def configure_optimizers_for_module(self: Any, module_id: str, config: Any = None) -> None:
+        """As RLlib does it, with another class and arguments."""
+        parameters = self.get_parameters(self.module[module_id])
+        optimizer = _OPTIMIZERS[kind](parameters, lr=1e-3, **arguments)  # type: ignore[operator]
+        self.register_optimizer(
+            module_id=module_id, optimizer=optimizer, params=parameters, lr_or_lr_schedule=config.lr
+        )
+
+    # Named and placed as its base, so that messages and checkpoints speak of the same learner.
+    own = {
+        "configure_optimizers_for_module": configure_optimizers_for_module,
+        "__module__": base.__module__,
+        "__qualname__": base.__qualname__,
+    }
+    return type(base.__name__, (base,), own)
 
 
 def _batched(config: AlgorithmConfig, name: str) -> None:
@@ -321,18 +303,13 @@ def _evaluation(config: AlgorithmConfig, experiment: Experiment, fitting: Fit) -
     # With several copies at once RLlib keeps the first N finished episodes, which are the short
     # ones; one copy per runner gives an unbiased mean.
     # The batched runner fixes each copy's share of the episodes beforehand.
-    overrides.setdefault("num_envs_per_env_runner", _copies(experiment) if fitting.batched else 1)
-    config.evaluation(evaluation_config=overrides)
-
-
-def _copies(experiment: Experiment) -> int:
-    """Environments that play an evaluation's episodes side by side."""
-    episodes = experiment.get("evaluation.evaluation_duration")
-    runners = experiment.get("evaluation.evaluation_num_env_runners") or 1
+    copies, episodes = 1, experiment.get("evaluation.evaluation_duration")
     in_steps = experiment.get("evaluation.evaluation_duration_unit") == "timesteps"
-    if not isinstance(episodes, int) or in_steps:
-        return 1
-    return max(1, min(_AT_ONCE, -(-episodes // runners)))
+    if fitting.batched and isinstance(episodes, int) and not in_steps:
+        runners = experiment.get("evaluation.evaluation_num_env_runners") or 1
+        copies = max(1, min(_AT_ONCE, math.ceil(episodes / runners)))
+    overrides.setdefault("num_envs_per_env_runner", copies)
+    config.evaluation(evaluation_config=overrides)
 
 
 def _exploration(config: AlgorithmConfig, experiment: Experiment, name: str) -> None:
@@ -341,6 +318,23 @@ def _exploration(config: AlgorithmConfig, experiment: Experiment, name: str) -> 
     old = experiment.exploration.exploration_config or {}
     if name == "DQN" and old.get("type", "EpsilonGreedy") == "EpsilonGreedy" and "epsilon_timesteps" in old:
         config.training(epsilon=epsilon_schedule(old))
+
+
+def _offline_data(config: AlgorithmConfig, experiment: Experiment, info: EnvInfo) -> None:
+    """Spaces that no env runner reports, and the reader of recorded data."""
+    agent = next(iter(info.agents), None)
+    config.environment(
+        observation_space=info.observation_spaces[agent], action_space=info.action_spaces[agent]
+    )
+    if experiment.get("offline_data.offline_data_class") is None:
+        config.offline_data(offline_data_class=RecordedData)
+    named = experiment.offline_data.input_ or []
+    as_they_are = experiment.offline_data.actions_in_input_normalized or not config.normalize_actions
+    folder = todays_recordings(
+        [named] if isinstance(named, str) else named, None if as_they_are else config.action_space
+    )
+    if folder:
+        config.offline_data(input_=[folder], input_read_episodes=True, input_read_batch_size=1)
 
 
 def _temperature(experiment: Experiment, name: str) -> float | None:
@@ -395,19 +389,15 @@ def _modules(config: AlgorithmConfig, experiment: Experiment, info: EnvInfo, nam
     from ray.rllib.core.rl_module.multi_rl_module import MultiRLModuleSpec
 
     model = experiment.training.model or {}
+    spec = partial(module_spec, name, paths=experiment.paths, temperature=_temperature(experiment, name))
     if info.kind == "single":
-        spec = module_spec(name, model, experiment.paths, temperature=_temperature(experiment, name))
-        if spec is not None:
-            config.rl_module(rl_module_spec=spec)
+        single = spec(model_section=model)
+        if single is not None:
+            config.rl_module(rl_module_spec=single)
         return
     policies = policies_of(experiment)
     specs = {
-        policy: module_spec(
-            name,
-            {**model, **(settings.get("model") or {})},
-            experiment.paths,
-            temperature=_temperature(experiment, name),
-        )
+        policy: spec(model_section={**model, **(settings.get("model") or {})})
         for policy, settings in policies.items()
     }
     # A list, not a set: networks are initialised in this order, and the order of a set is chance.
@@ -420,10 +410,6 @@ def _modules(config: AlgorithmConfig, experiment: Experiment, info: EnvInfo, nam
         policy: {key: value for key, value in settings.items() if key != "model"}
         for policy, settings in policies.items()
     }
-    if any(own.values()):
-        overrides = {policy: type(config).overrides(**values) for policy, values in own.items() if values}
+    overrides = {policy: type(config).overrides(**values) for policy, values in own.items() if values}
+    if overrides:
         config.rl_module(algorithm_config_overrides_per_module=overrides)
-
-
-def _rllib_level(experiment: Experiment) -> str:
-    return experiment.debugging.log_level

@@ -1,7 +1,6 @@
 """Callbacks written for RLlib before its new API stack: which are adapted, and which have no meaning today.
 
-`rayfish.algorithm.old_callbacks` adapts those that look at episodes; here is what can be told from a class's
-text alone, for `config check` and `config migrate`.
+Read from a class's text alone, for `config check` and `config migrate`; `old_callbacks` adapts them.
 """
 
 from __future__ import annotations
@@ -28,12 +27,7 @@ _NEVER_CALLED = {
     "env_runner_indices, is_evaluation, **kwargs)",
     "on_trainer_init": "write on_algorithm_init(self, *, algorithm, **kwargs)",
 }
-_OTHER_MEANING = {
-    "on_sample_end": (
-        "samples",
-        "samples are episodes: write on_sample_end(self, *, env_runner, metrics_logger, samples, **kwargs)",
-    )
-}
+_SAMPLES = "samples are episodes: write on_sample_end(self, *, env_runner, metrics_logger, samples, **kwargs)"
 
 
 class OldHook(CodeError):
@@ -41,21 +35,17 @@ class OldHook(CodeError):
 
 
 def require_adaptable(path: str, paths: Sequence[str | Path]) -> ast.ClassDef | None:
-    """Checks that an import path names a callback whose hooks RLlib calls, or called with what still exists.
-
-    :raises CodeError: it is none; `OldHook` where a hook has no meaning today
-    """
+    """Refuses a path that names no callback, or one with a hook that has no meaning today (`OldHook`)."""
     written = require_class(path, paths, CALLBACK)
     for part in written.body if written is not None else ():
         if not isinstance(part, ast.FunctionDef):
             continue
         arguments = {argument.arg for argument in (*part.args.args, *part.args.kwonlyargs)}
-        used, hint = _OTHER_MEANING.get(part.name, ("", ""))
         if part.name in _NEVER_CALLED:
             raise OldHook(
                 f"{path!r} has {part.name} (line {part.lineno}), which today's RLlib never calls",
                 _NEVER_CALLED[part.name],
             )
-        if used in arguments and "worker" in arguments:
-            raise OldHook(f"{path!r} has {part.name} (line {part.lineno}) of an older RLlib", hint)
+        if part.name == "on_sample_end" and {"worker", "samples"} <= arguments:
+            raise OldHook(f"{path!r} has {part.name} (line {part.lineno}) of an older RLlib", _SAMPLES)
     return written

@@ -1,13 +1,13 @@
 """What every env runner reports about each finished episode.
 
-RLlib averages an iteration's episodes on each runner and then averages the averages; Rayfish
-keeps the episodes themselves, so that a mean over the last hundred is a mean over the last hundred.
+RLlib averages an iteration's episodes on each runner and then averages the averages; Rayfish keeps the
+episodes themselves, so that a mean over the last hundred is one.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
@@ -17,12 +17,13 @@ from ray.rllib.env.env_runner import NUM_ENV_STEP_FAILURES_LIFETIME
 from ray.rllib.utils.debug import update_global_seed_if_necessary
 
 from rayfish.algorithm.normalise import NormalizeObservations, normaliser_in, normaliser_of
+from rayfish.compat import rllib_internals as rllib
 from rayfish.envs.restarts import LOST, RESTARTS
 from rayfish.envs.rewards import true_returns
 from rayfish.envs.vector import figures
-from rayfish.legacy import import_paths
+from rayfish.experiment.imports import use_paths
 
-import_paths.install()  # the next thing a worker unpickles may be the user's, and import old names
+use_paths(())  # the next thing a worker unpickles may be the user's, and import old names
 
 REPORT = "rayfish"
 _CONNECTORS = ("env_to_module_connector", "module_to_env_connector")
@@ -31,12 +32,11 @@ _CONNECTORS = ("env_to_module_connector", "module_to_env_connector")
 class EpisodeReport(RLlibCallback):
     """Logs return, length, returns per policy and the env's own figures of every episode.
 
-    An environment reports figures of its own by numbers in the info of an episode's last step, and by
-    a dict of them under `info["metrics"]`; they appear as `env/<name>`.
+    These are the numbers in the last step's info and in its `info["metrics"]`; they appear as `env/<name>`.
     """
 
     def on_evaluate_start(self, *, algorithm: Any, **kwargs: Any) -> None:
-        """Gives evaluation runners the normaliser of the training just done, and other connector states.
+        """Sends evaluation runners the normaliser of the training just done, and other connector states.
 
         RLlib merges the statistics of remote training runners only after the evaluation: the first one
         would not be normalised, later ones would lag by an iteration. It also sends states to remote
@@ -64,7 +64,7 @@ class EpisodeReport(RLlibCallback):
     def on_env_runners_recreated(
         self, *, algorithm: Any, env_runner_group: Any, env_runner_indices: Sequence[int], **kwargs: Any
     ) -> None:
-        """New seeds for runners that were restarted: with their old ones they would begin it all again."""
+        """New seeds for runners that were restarted: with their old ones they would repeat their episodes."""
         base = algorithm.config.seed
         if base is None:
             return
@@ -89,33 +89,33 @@ class EpisodeReport(RLlibCallback):
     ) -> None:
         """Called by RLlib on the process that stepped the episode."""
         chunks = [*(prev_episode_chunks or ()), episode]
-        restarts = sum(
-            info.get(RESTARTS, 0) for info in _known(_first_infos(chunks[0]), _last_infos(episode))
-        )
+        last = _infos(episode)
+        known = [info for info in (*_infos(chunks[0], 0), *last) if isinstance(info, dict)]
+        restarts = sum(info.get(RESTARTS, 0) for info in known)
         if restarts:
             metrics_logger.log_value(NUM_ENV_STEP_FAILURES_LIFETIME, restarts, reduce="lifetime_sum")
-        if any(info.get(LOST) for info in _known(_last_infos(episode))):
+        if any(info.get(LOST) for info in last if isinstance(info, dict)):
             return
 
         def log(key: tuple[str, ...], value: float) -> None:
             metrics_logger.log_value((REPORT, *key), value, reduce="item_series")
 
-        true = _true_returns(episode)
+        true = _true_returns(last)
         earned = sum(chunk.get_return() for chunk in chunks) if true is None else sum(true.values())
         log(("returns",), float(earned))
         # Not the sum of the chunks' lengths: RLlib's learner appends a step to chunks it has seen.
         log(("lengths",), int(episode.env_t if hasattr(episode, "env_t") else episode.t))
         for policy, total in _policy_returns(chunks, true).items():
             log(("policy_returns", policy), total)
-        for name, value in _env_metrics(episode):
+        for name, value in (figure for info in last for figure in figures(info)):
             log(("env", name), value)
 
 
 def _merge(algorithm: Any, normaliser: NormalizeObservations) -> None:
-    """What remote training runners have seen until now into the driver's statistics, as RLlib does later."""
+    """Merges what remote training runners have seen into the driver's statistics, as RLlib does later."""
     config, group = algorithm.config, algorithm.env_runner_group
     # IMPALA and APPO merge while they train.
-    elsewhere = config._dont_auto_sync_env_runner_states or config.evaluation_parallel_to_training
+    elsewhere = rllib.merges_while_training(config) or config.evaluation_parallel_to_training
     if elsewhere or not config.merge_env_runner_states or not group.num_healthy_remote_env_runners():
         return
     timeout = config.sync_filters_on_rollout_workers_timeout_s
@@ -125,15 +125,16 @@ def _merge(algorithm: Any, normaliser: NormalizeObservations) -> None:
 
 def _statistics(runner: Any) -> dict[str, Any]:
     """On a runner: what it has seen."""
-    piece = normaliser_in(runner._env_to_module)
+    piece = normaliser_in(rllib.connectors_of(runner)[0])
     assert piece is not None  # the driver has one
     return piece.get_state()
 
 
 def _reseed(runner: Any, seeds: dict[int, int]) -> None:
     """On a restarted runner, before its first reset."""
-    runner._seed = seeds[runner.worker_index] % 2**31
-    update_global_seed_if_necessary(framework="torch", seed=runner._seed)
+    seed = seeds[runner.worker_index] % 2**31
+    rllib.set_seed(runner, seed)
+    update_global_seed_if_necessary(framework="torch", seed=seed)
 
 
 def _policy_returns(chunks: Sequence[Any], true: dict[Any, float] | None) -> dict[str, float]:
@@ -149,31 +150,16 @@ def _policy_returns(chunks: Sequence[Any], true: dict[Any, float] | None) -> dic
     return dict(totals)
 
 
-def _true_returns(episode: Any) -> dict[Any, float] | None:
+def _true_returns(infos: list[Any]) -> dict[Any, float] | None:
     """By agent, where rewards are clipped; None where an episode's own rewards are the true ones."""
-    for info in _last_infos(episode):
-        told = true_returns(info)
-        if told is not None:
-            return dict(told) if isinstance(told, dict) else {None: float(told)}
-    return None
+    found = next((true for true in map(true_returns, infos) if true is not None), None)
+    if found is None or isinstance(found, dict):
+        return found
+    return {None: float(found)}
 
 
-def _last_infos(episode: Any) -> list[Any]:
+def _infos(episode: Any, index: int = -1) -> list[Any]:
+    """Each agent's info of one step, by default the last."""
     if hasattr(episode, "agent_episodes"):
-        return [part.get_infos(-1) for part in episode.agent_episodes.values() if len(part)]
-    return [episode.get_infos(-1)]
-
-
-def _first_infos(episode: Any) -> list[Any]:
-    if hasattr(episode, "agent_episodes"):
-        return [part.get_infos(0) for part in episode.agent_episodes.values() if len(part)]
-    return [episode.get_infos(0)]
-
-
-def _known(*infos: list[Any]) -> list[dict[str, Any]]:
-    return [info for part in infos for info in part if isinstance(info, dict)]
-
-
-def _env_metrics(episode: Any) -> Iterator[tuple[str, float]]:
-    for info in _last_infos(episode):
-        yield from figures(info)
+        return [part.get_infos(index) for part in episode.agent_episodes.values() if len(part)]
+    return [episode.get_infos(index)]

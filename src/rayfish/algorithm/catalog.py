@@ -1,4 +1,4 @@
-"""Our networks in the shape RLlib's DQN, SAC, TQC, CQL and IQL modules ask a catalog for.
+"""Our networks as the catalog of RLlib's DQN, SAC, TQC, CQL and IQL modules.
 
 RLlib's default modules take their parts from a `catalog_class` and call an encoder with the whole
 batch. `NetworkCatalog` hands out Rayfish's encoders and heads under that convention, so those
@@ -33,8 +33,8 @@ from rayfish.models.networks import action_head
 class SquashedGaussian(TorchSquashedGaussian):
     """RLlib's tanh-squashed Gaussian, whose greedy action is squashed as its samples are.
 
-    RLlib's `to_deterministic` gives the mean before the tanh, so that evaluation acts otherwise
-    than training whenever a mean leaves [-1, 1].
+    RLlib's `to_deterministic` returns the mean before the tanh, so that evaluation acts differently
+    from training whenever a mean leaves [-1, 1].
     """
 
     def to_deterministic(self) -> TorchDeterministic:
@@ -104,7 +104,7 @@ class NetworkCatalog:
 
     @property
     def latent_dims(self) -> tuple[int]:
-        """Size of what the last built encoder gives."""
+        """Output size of the encoder that was built last."""
         return (self._encoder_size,)
 
     @property
@@ -115,7 +115,7 @@ class NetworkCatalog:
     def build_encoder(self, framework: str) -> nn.Module:
         """The encoder of the policy (of the Q function for DQN); a custom model takes its place.
 
-        IQL asks a second time, for its value function: that one is always ours.
+        IQL builds a second one, for its value function: that is always ours.
         """
         if self.model["custom_model"] and not self._custom_is_out:
             self._custom_is_out = True

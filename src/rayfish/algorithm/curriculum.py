@@ -16,23 +16,23 @@ from ray.rllib.callbacks.callbacks import RLlibCallback
 from ray.rllib.env.env_context import EnvContext
 
 from rayfish.algorithm.callbacks import REPORT
+from rayfish.algorithm.worker_names import call
+from rayfish.compat.rllib_internals import callbacks_of
 from rayfish.envs.tasks import task_settable
 from rayfish.errors import CodeError
-from rayfish.experiment.imports import load_object, user_frame
+from rayfish.experiment.imports import load_object
 
 WINDOW = 100
 """Finished episodes that `episode_reward_mean` and its companions are taken over."""
 
 
 class TaskSetter(RLlibCallback):
-    """Calls the curriculum function after each iteration, and keeps the tasks it has given.
+    """Calls the curriculum function after each iteration, and keeps the tasks that it returned.
 
-    There is one in the driver, which knows the results, and one on each runner, which knows the
-    tasks of that runner's environments: those that are made again get them again.
+    There is one in the driver, which has the results, and one on each runner, which has the
+    tasks of that runner's environments: those that are remade get them again.
 
-    :param path: the function, by import path
-    :param paths: folders where the user's code is looked up
-    :param function: the function itself, where workers cannot import it (it is the main script's)
+    :param function: the one at `path`, where workers cannot import it (it is the main script's)
     """
 
     def __init__(
@@ -50,18 +50,16 @@ class TaskSetter(RLlibCallback):
         self.tasks: dict[int, Any] = {}
 
     def on_train_result(self, *, algorithm: Any, result: dict[str, Any], **kwargs: Any) -> None:
-        """In the driver: what was reached so far, to the function on every training runner."""
+        """In the driver: calls the function with the results so far on every training runner."""
         if algorithm.env_runner_group is None:
             return
         self._count(result.get("env_runners") or {})
         self.results = {**_numbers(result), **self._old_names(result)}
-        told = algorithm.env_runner_group.foreach_env_runner(partial(_choose, results=self.results))
-        failed = next(filter(None, told), "")
+        choose = partial(call, function=partial(_choose, results=self.results))
+        results = algorithm.env_runner_group.foreach_env_runner(choose)
+        failed = next((error for error, _ in results if error), "")
         if failed:
-            raise CodeError(
-                f"environment.env_task_fn failed: {failed}",
-                f"fix {self.path}",
-            )
+            raise CodeError(f"environment.env_task_fn failed: {failed}", f"fix {self.path}")
 
     def on_env_runners_recreated(
         self,
@@ -71,42 +69,41 @@ class TaskSetter(RLlibCallback):
         is_evaluation: bool = False,
         **kwargs: Any,
     ) -> None:
-        """In the driver: a runner that was started again gets the task of the moment."""
+        """In the driver: a restarted runner gets the current task."""
         if self.results is not None and not is_evaluation:
             env_runner_group.foreach_env_runner(
-                partial(_choose, results=self.results),
+                partial(call, function=partial(_choose, results=self.results)),
                 remote_worker_ids=list(env_runner_indices),
                 local_env_runner=False,
             )
 
     def on_environment_created(self, *, env_runner: Any, **kwargs: Any) -> None:
-        """On a runner: environments made again within it go on with the tasks of those before."""
-        _set_again(env_runner, self.tasks)
+        """On a runner: environments that are remade keep the tasks of those before."""
+        for index, env in _environments(env_runner):
+            if index in self.tasks:
+                _set(env, self.tasks[index])
 
     def _count(self, runners: Mapping[str, Any]) -> None:
         sampled = runners.get("num_env_steps_sampled") or 0
         self.steps += 0 if np.isnan(sampled) else int(sampled)  # NaN: every runner was away
-        finished = (runners.get(REPORT) or {}).get("returns") or []
+        report = runners.get(REPORT) or {}
+        finished = report.get("returns") or []
         self.episodes += len(finished)
-        self.returns.extend(float(value) for value in finished)
-        self.lengths.extend(float(value) for value in (runners.get(REPORT) or {}).get("lengths") or [])
+        self.returns.extend(map(float, finished))
+        self.lengths.extend(map(float, report.get("lengths") or []))
 
     def _old_names(self, result: Mapping[str, Any]) -> dict[str, Any]:
         """The results as curriculum functions of the time read them; means are NaN before an episode ends."""
         returns = list(self.returns) or [float("nan")]
-        figures = {
+        means = {
             "episode_reward_mean": float(np.mean(returns)),
             "episode_reward_min": min(returns),
             "episode_reward_max": max(returns),
             "episode_len_mean": float(np.mean(list(self.lengths) or [float("nan")])),
-            "episodes_total": self.episodes,
         }
-        runners = _numbers(result.get("env_runners") or {})
+        figures = {**means, "episodes_total": self.episodes}
         today = {
-            "episode_return_mean": figures["episode_reward_mean"],
-            "episode_return_min": figures["episode_reward_min"],
-            "episode_return_max": figures["episode_reward_max"],
-            "episode_len_mean": figures["episode_len_mean"],
+            **{key.replace("_reward_", "_return_"): value for key, value in means.items()},
             "num_episodes_lifetime": self.episodes,
             "num_env_steps_sampled_lifetime": self.steps,
         }
@@ -117,34 +114,22 @@ class TaskSetter(RLlibCallback):
             "training_iteration": int(result.get("training_iteration") or 0),
             "time_total_s": float(result.get("time_total_s") or 0.0),
             "sampler_results": figures,
-            "env_runners": {**runners, **today},
+            "env_runners": {**_numbers(result.get("env_runners") or {}), **today},
         }
 
 
 def reapply(algorithm: Any) -> None:
-    """After a restore: environments that came back without their task get it again, before any step."""
+    """After a restore: environments without their task get it again, before any step."""
     if algorithm.env_runner_group is not None and _setter(algorithm.callbacks) is not None:
         algorithm.env_runner_group.foreach_env_runner(_restore)
 
 
-def _choose(runner: Any, results: dict[str, Any]) -> str:
-    """On a runner: ask the function for the task of each environment; gives what it raised, "" if nothing.
-
-    An exception would be taken for a fault of the runner, and end that instead.
-    """
-    setter = _setter(runner._callbacks)
-    try:
-        if setter is not None:
-            function = setter.function or load_object(setter.path, setter.paths)
-            _ask(function, runner, setter, results)
-    except Exception as error:
-        frame = user_frame(error)
-        where = f" at {frame.filename}:{frame.lineno}" if frame else ""
-        return f"{type(error).__name__}{where}: {error}"
-    return ""
-
-
-def _ask(function: Callable[..., Any], runner: Any, setter: TaskSetter, results: dict[str, Any]) -> None:
+def _choose(runner: Any, results: dict[str, Any]) -> None:
+    """On a runner: ask the function for the task of each environment."""
+    setter = _setter(callbacks_of(runner))
+    if setter is None:
+        return
+    function = setter.function or load_object(setter.path, setter.paths)
     for index, env in _environments(runner):
         context = EnvContext(
             runner.config.env_config,
@@ -158,15 +143,9 @@ def _ask(function: Callable[..., Any], runner: Any, setter: TaskSetter, results:
 
 
 def _restore(runner: Any) -> None:
-    setter = _setter(runner._callbacks)
+    setter = _setter(callbacks_of(runner))
     if setter is not None:
-        _set_again(runner, setter.tasks)
-
-
-def _set_again(runner: Any, tasks: Mapping[int, Any]) -> None:
-    for index, env in _environments(runner):
-        if index in tasks:
-            _set(env, tasks[index])
+        setter.on_environment_created(env_runner=runner)
 
 
 def _set(env: Any, task: Any) -> None:

@@ -7,7 +7,7 @@ experiment has no place for is refused by name. Reads attributes only: RLlib is 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from rayfish.algorithm.signatures import default_of, entries
@@ -43,12 +43,7 @@ _INTERNAL = ("algo_class", "_is_frozen", "_is_atari", "in_evaluation", "_prior_e
 
 @dataclasses.dataclass(frozen=True)
 class FromConfig:
-    """What a config holds.
-
-    :param words: `key=value` for what differs from RLlib's defaults
-    :param env: an environment class or creator; None where it is named
-    :param notes: what the user should know, one sentence each
-    """
+    """A config as `key=value` words; `env` is an environment class or creator, None where it is named."""
 
     words: tuple[str, ...]
     env: Any
@@ -63,7 +58,6 @@ def is_config(value: Any) -> bool:
 def read(config: Any) -> FromConfig:
     """The overrides that a config stands for.
 
-    :raises RayfishError: its algorithm is not one of RLlib's
     :raises ConfigError: with every setting that an experiment has no place for
     """
     own: Any = _rllib_class(config)
@@ -74,7 +68,11 @@ def read(config: Any) -> FromConfig:
             f"use the config of one of them: {', '.join(f'{name}Config' for name in ALGORITHMS)}",
         )
     words, problems, notes = [f"algo.name={algo}"], [], []
-    for attribute, value in _changed(config, own()):
+    default = vars(own())
+    for attribute, value in vars(config).items():
+        before = default.get(attribute)
+        if attribute in _INTERNAL or value is before or _equal(value, before):
+            continue
         try:
             words += _words(attribute, value, algo)
         except RayfishError as error:
@@ -99,14 +97,6 @@ def _rllib_class(value: Any) -> type | None:
     return next(own, None)
 
 
-def _changed(config: Any, default: Any) -> Iterator[tuple[str, Any]]:
-    """Attributes that are not as RLlib has them."""
-    for attribute, value in vars(config).items():
-        before = vars(default).get(attribute)
-        if attribute not in _INTERNAL and not (value is before or _equal(value, before)):
-            yield attribute, value
-
-
 def _equal(one: Any, other: Any) -> bool:
     try:
         return bool(one == other)
@@ -128,20 +118,15 @@ def _words(attribute: str, value: Any, algo: str) -> list[str]:
         return _module(value)
     if attribute == "policies":
         return [word("multi_agent.policies", _policies(value))]
-    key = _key(attribute, algo)
-    if key is None:
-        hint = _INSTEAD.get(attribute, "leave it out, or say what it does in an issue")
-        raise RayfishError(f"is {value!r:.80}, for which an experiment has no place", hint)
-    return [word(key, value)]
-
-
-def _key(attribute: str, algo: str) -> str | None:
     if attribute in _RENAMED:
-        return _RENAMED[attribute]
+        return [word(_RENAMED[attribute], value)]
     if attribute.startswith("callbacks_on_"):
-        return f"callbacks.{attribute.removeprefix('callbacks_')}"
-    found = (name for name in METHODS if attribute in entries(name, algo))
-    return next((f"{name}.{attribute}" for name in found), None)
+        return [word(f"callbacks.{attribute.removeprefix('callbacks_')}", value)]
+    for name in METHODS:
+        if attribute in entries(name, algo):
+            return [word(f"{name}.{attribute}", value)]
+    hint = _INSTEAD.get(attribute, "leave it out, or say what it does in an issue")
+    raise RayfishError(f"is {value!r:.80}, for which an experiment has no place", hint)
 
 
 def _model(value: Any) -> list[str]:

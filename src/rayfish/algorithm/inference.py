@@ -17,11 +17,7 @@ _MODULE = "learner_group/learner/rl_module"
 
 
 class ModuleActor:
-    """RLlib's module of one policy: tensors in, actions out, state handed back.
-
-    :param folder: RLlib's checkpoint tree
-    :param policy: the policy's name
-    """
+    """RLlib's module of one policy, from the tree of a checkpoint: tensors in, actions out."""
 
     def __init__(self, folder: Path, policy: str, device: torch.device) -> None:
         path = folder / _MODULE / policy

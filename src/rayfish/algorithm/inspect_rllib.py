@@ -15,26 +15,27 @@ from collections.abc import Mapping
 from importlib import import_module, metadata
 from typing import Any
 
+from rayfish.algorithm.signatures import LAYOUT
 from rayfish.compat.ray_internals import deprecated_value
-from rayfish.experiment.sections import ALGORITHMS
+from rayfish.experiment.sections import ALGORITHMS, METHODS
 
 # What takes a schedule ([[0, 1e-3], [10000, 1e-4]]) although its annotation says float.
 _SCHEDULES = {"lr", "entropy_coeff", "actor_lr", "critic_lr", "alpha_lr", "value_lr", "epsilon"}
 _DOC_LIMIT = 400
 
 
-def build_table(methods: Mapping[str, str], layout: int) -> dict[str, Any]:
-    """The whole table; `methods` maps a section to its `AlgorithmConfig` method."""
+def build_table() -> dict[str, Any]:
+    """The whole table."""
     from ray.rllib.algorithms.algorithm_config import AlgorithmConfig
 
     base = AlgorithmConfig()
     sections = {
         section: _method_entries([AlgorithmConfig], method, base)
-        for section, method in methods.items()
+        for section, method in METHODS.items()
         if section != "training"
     }
     algorithms = {name: _algorithm(name, sections, base) for name in sorted(ALGORITHMS)}
-    return {"layout": layout, "ray": metadata.version("ray"), "sections": sections, "algorithms": algorithms}
+    return {"layout": LAYOUT, "ray": metadata.version("ray"), "sections": sections, "algorithms": algorithms}
 
 
 def _algorithm(name: str, sections: Mapping[str, Mapping[str, Any]], base: Any) -> dict[str, Any]:
@@ -42,10 +43,10 @@ def _algorithm(name: str, sections: Mapping[str, Mapping[str, Any]], base: Any) 
     config = getattr(module, f"{name}Config")()
     classes = [cls for cls in type(config).__mro__ if "training" in vars(cls)]
     differing = {
-        f"{section}.{key}": _plain(_default(config, key))
+        f"{section}.{key}": default
         for section, keys in sections.items()
         for key in keys
-        if _plain(_default(config, key)) != _plain(_default(base, key))
+        if (default := _plain(_default(config, key))) != _plain(_default(base, key))
     }
     training = _method_entries(classes, "training", config)
     # A few keys of learners() are taken by training() too; they have one home here.
@@ -61,7 +62,7 @@ def _method_entries(classes: list[type], method: str, config: Any) -> dict[str, 
         docs = _docs(function)
         for name, parameter in inspect.signature(function).parameters.items():
             skipped = name in found or name == "self" or parameter.kind is inspect.Parameter.VAR_KEYWORD
-            if skipped or name.startswith("_") or _is_deprecated(parameter):
+            if skipped or name.startswith("_") or parameter.default == deprecated_value():
                 continue
             default = _default(config, name)
             found[name] = {
@@ -70,10 +71,6 @@ def _method_entries(classes: list[type], method: str, config: Any) -> dict[str, 
                 "doc": docs.get(name, ""),
             }
     return found
-
-
-def _is_deprecated(parameter: inspect.Parameter) -> bool:
-    return parameter.default is not inspect.Parameter.empty and parameter.default == deprecated_value()
 
 
 def _default(config: Any, name: str) -> Any:
@@ -134,7 +131,7 @@ def _names(annotation: Any) -> set[str]:
 
 
 def _docs(function: Any) -> dict[str, str]:
-    """Parameter -> what its docstring says, from Google style `Args:`."""
+    """Parameter -> its documentation, from Google style `Args:`."""
     text = inspect.getdoc(function) or ""
     body = re.search(r"^Args:\n(.*?)(?=^\S|\Z)", text, re.S | re.M)
     if body is None:

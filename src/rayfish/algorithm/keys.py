@@ -13,40 +13,41 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from rayfish.algorithm.contradictions import contradictions, note_on_batch
-from rayfish.algorithm.signatures import Entry, default_of, entries, table
+from rayfish.algorithm.signatures import default_at, default_of, entries, table
 from rayfish.algorithm.unused_keys import (
-    DEAD_FOR,
     DEAD_KEYS,
     EVALUATION_SECTIONS,
     FOR_BOX_ACTIONS,
     NEEDS,
     NOT_IN_EVALUATION,
     is_dead,
+    unread_by,
 )
 from rayfish.errors import MOST_SHOWN, Problem, did_you_mean
 from rayfish.experiment import tree
 from rayfish.experiment.algorithm_names import CLOSEST, spelled
 from rayfish.experiment.files import SHIPPED
+from rayfish.experiment.legacy_door import GONE_KEYS, OLD_KEYS, SECTION_ALIASES, is_old
 from rayfish.experiment.sections import ALGORITHMS, METHODS, SECTIONS
-from rayfish.legacy.hydra_keys import GONE_KEYS, OLD_KEYS, SECTION_ALIASES, is_old
 from rayfish.models import options
 
 if TYPE_CHECKING:
     from rayfish.envs.build import EnvInfo
     from rayfish.experiment import Experiment
 
-_WORDS = {
-    "null": "null",
-    "path": "an import path",
-    "str": "text",
-    "bool": "true or false",
-    "int": "a whole number",
-    "float": "a number",
-    "list": "a list",
-    "dict": "keys and values",
+_KINDS: dict[str, tuple[Any, str]] = {
+    "null": (type(None), "null"),
+    "path": (str, "an import path"),
+    "str": (str, "text"),
+    "bool": (bool, "true or false"),
+    "int": (int, "a whole number"),
+    "float": (int | float, "a number"),
+    "list": (list | tuple, "a list"),
+    "dict": (dict, "keys and values"),
 }
+"""The words for types in `signatures` -> Python's type, and how messages call it."""
 
-# Words RLlib accepts for a text key; its signatures do not tell.
+# Words RLlib accepts for a text key; its signatures do not list them.
 CHOICES: dict[str, tuple[str, ...]] = {
     "rollouts.batch_mode": ("truncate_episodes", "complete_episodes"),
     "rollouts.gym_env_vectorize_mode": ("sync", "async", "vector_entry_point"),
@@ -58,9 +59,8 @@ CHOICES: dict[str, tuple[str, ...]] = {
     "resources.placement_strategy": ("PACK", "SPREAD", "STRICT_PACK", "STRICT_SPREAD"),
 }
 
-
-# Ray hands out parts of a processor, which RLlib's signatures deny.
 _NO_SUGGESTION = "see `rayfish config keys`; values of your own go under simulation"
+# Ray hands out parts of a processor, which RLlib's signatures deny.
 _FRACTIONS = ("rollouts.num_cpus_per_env_runner", "resources.num_cpus_for_main_process")
 
 ELSEWHERE: dict[str, str] = {
@@ -151,7 +151,7 @@ def _without_effect(experiment: Experiment, info: EnvInfo | None) -> Iterator[st
             yield f"{dotted} has no effect: a run goes to a cluster by `--on ADDRESS`"
         elif section == "multi_agent" and info is not None and info.kind != "multi":
             yield f"{dotted} has no effect: the environment has one agent"
-        elif value == _default(dotted, algo):
+        elif value == default_at(dotted, algo):
             continue
         elif dotted in FOR_BOX_ACTIONS and info is not None and not info.has_box_actions:
             yield f"{dotted} has no effect: no action is a Box"
@@ -159,7 +159,8 @@ def _without_effect(experiment: Experiment, info: EnvInfo | None) -> Iterator[st
             needed = next((NEEDS[p] for p in NEEDS if fnmatch.fnmatchcase(dotted, p)), "")
             home = ".".join(dotted.split(".")[:2])
             if needed and not is_dead(home, algo) and not _holds(experiment, dotted, needed, algo):
-                yield f"{dotted} has no effect unless {_condition(needed)}"
+                is_set = "" if "=" in needed or ">" in needed else " is set"
+                yield f"{dotted} has no effect unless {needed.replace('|', ' or ')}{is_set}"
 
 
 def _whole_key(dotted: str) -> str:
@@ -188,35 +189,27 @@ def _holds(experiment: Experiment, dotted: str, needed: str, algo: str) -> bool:
     key, _, least = needed.partition(">")
     key, _, wanted = key.partition("=")
     value = experiment.get(key)
-    value = _default(key, algo) if value is None else value
+    value = default_at(key, algo) if value is None else value
     if wanted:
         return str(value).lower() == wanted.lower()
     return dotted == key or (value > int(least) if least and value else bool(value))
 
 
-def _default(dotted: str, algo: str) -> Any:
-    """RLlib's default of a key, also of one within a group such as replay_buffer_config."""
-    section, key, *rest = dotted.split(".")
-    default = default_of(section, key, algo)
-    return tree.get(default, ".".join(rest)) if rest and isinstance(default, dict) else default
-
-
-def _condition(needed: str) -> str:
-    return needed if "=" in needed or ">" in needed else f"{' or '.join(needed.split('|'))} is set"
-
-
 def key_problems(experiment: Experiment) -> list[Problem]:
-    """What is wrong with single keys and their values, whatever the other keys say."""
+    """What is wrong with single keys and their values, apart from the other keys."""
     found = list(_algorithm(experiment))
     algo = experiment.algo.name if not found else None
     left = iter(range(MOST_SHOWN))  # suggestions: each compares a word with all keys there are
     for name, values in experiment.config.items():
-        if name.startswith("_"):
-            continue
-        found.extend(_section(experiment, name, values, algo, left))
+        if not name.startswith("_"):
+            found.extend(_section(experiment, name, values, algo, left))
     found.extend(_stop_conditions(experiment))
     found.extend(_evaluation_config(experiment, algo, left))
-    found.extend(_missing(experiment))
+    found.extend(
+        Problem(dotted, "must be set: the file says ???", f"add {dotted}=VALUE", experiment.origin(dotted))
+        for dotted, value in tree.leaves(experiment.config)
+        if value == "???"
+    )
     return found
 
 
@@ -239,15 +232,12 @@ def _algorithm(experiment: Experiment) -> Iterator[Problem]:
 def _section(
     experiment: Experiment, name: str, values: Any, algo: str | None, left: Iterator[int]
 ) -> Iterator[Problem]:
-    """Unknown, dead and ill-typed keys of one section.
-
-    :param left: the unknown words that still get a suggestion
-    """
+    """Unknown, dead and ill-typed keys of one section; `left` counts down suggestions for unknown words."""
     section = SECTIONS.get(name)
     where = _written(experiment, name)
     if section is None:
         known = [*SECTIONS, *SECTION_ALIASES]
-        hint = _NO_SUGGESTION if next(left, None) is None else _suggest(name, known, _home_of(name))
+        hint = _NO_SUGGESTION if next(left, None) is None else _suggest(name, known, home_of(name))
         yield Problem(name, "there is no such section", hint, where)
         return
     if not isinstance(values, dict):
@@ -257,31 +247,22 @@ def _section(
     rllib = entries(name, algo)
     for key, value in values.items():
         dotted = f"{name}.{key}"
+        if dotted == "algo.name" or (name == "stop_conditions" and _is_comparison(value)):
+            continue  # judged first, with the algorithms that are gone; and with the metrics
         if key in section.own:
             own = section.own[key]
-            if dotted == "algo.name" or (name == "stop_conditions" and _is_comparison(value)):
-                continue  # judged first, with the algorithms that are gone; and with the metrics
-            if is_dead(dotted, algo):
-                yield from _dead(experiment, dotted, value, own.default, algo)
-                continue
-            yield from _value(experiment, dotted, value, own.type, own.choices)
+            default, type_, choices = own.default, own.type, own.choices
         elif key in rllib:
-            yield from _rllib_value(experiment, dotted, rllib[key], algo)
-        elif not section.is_open and next(left, None) is None:
-            yield Problem(dotted, "there is no such key", _NO_SUGGESTION, _written(experiment, dotted))
-        elif not section.is_open:
-            yield _unknown(experiment, name, str(key), algo)
-
-
-def _rllib_value(experiment: Experiment, dotted: str, entry: Entry, algo: str | None) -> Iterator[Problem]:
-    section, _, key = dotted.partition(".")
-    value = experiment.section(section)[key]
-    default = default_of(section, key, algo or "PPO")
-    if is_dead(dotted, algo):
-        yield from _dead(experiment, dotted, value, default, algo)
-        return
-    type_ = "float | null" if dotted in _FRACTIONS else entry["type"]
-    yield from _value(experiment, dotted, value, type_, CHOICES.get(dotted, ()))
+            default, choices = default_of(name, key, algo or "PPO"), CHOICES.get(dotted, ())
+            type_ = "float | null" if dotted in _FRACTIONS else rllib[key]["type"]
+        else:
+            if not section.is_open:
+                yield _unknown(experiment, name, str(key), algo, left)
+            continue
+        if is_dead(dotted, algo):
+            yield from _dead(experiment, dotted, value, default, algo)
+        else:
+            yield from _value(experiment, dotted, value, type_, choices)
 
 
 def _dead(
@@ -293,7 +274,7 @@ def _dead(
     if dotted in DEAD_KEYS:
         what, hint = f"nothing in RLlib {table()['ray']} reads it", DEAD_KEYS[dotted]
     else:
-        what, hint = f"{algo} does not read it", DEAD_FOR[dotted][1]
+        what, hint = f"{algo} does not read it", unread_by(dotted)[1]
     where = _written(experiment, dotted)
     if "/experiment/" in where and algo is not None:
         hint = _of_preset(dotted, algo, next(name for name in ALGORITHMS if not is_dead(dotted, name)))
@@ -308,7 +289,7 @@ def _value(
     where = _written(experiment, dotted)
     kinds = type_.split(" | ")
     if "any" not in kinds and not any(_is(value, kind) for kind in kinds):
-        takes = " or ".join(_WORDS[kind] for kind in kinds)
+        takes = " or ".join(_KINDS[kind][1] for kind in kinds)
         yield Problem(dotted, f"is {value!r}, but takes {takes}", _type_hint(dotted, value, kinds), where)
     elif choices and isinstance(value, str) and value not in choices:
         close = did_you_mean(value, choices)
@@ -318,13 +299,7 @@ def _value(
 
 def _is(value: Any, kind: str) -> bool:
     """Whether a value read from a file is of a kind; a whole number is also a number, true is not."""
-    if kind == "null":
-        return value is None
-    if kind in ("int", "float"):
-        number = int if kind == "int" else int | float
-        return isinstance(value, number) and not isinstance(value, bool)
-    python: Any = {"bool": bool, "str": str, "path": str, "list": list | tuple, "dict": dict}[kind]
-    return isinstance(value, python)
+    return isinstance(value, _KINDS[kind][0]) and (kind == "bool" or not isinstance(value, bool))
 
 
 def _type_hint(dotted: str, value: Any, kinds: list[str]) -> str:
@@ -346,29 +321,33 @@ def _type_hint(dotted: str, value: Any, kinds: list[str]) -> str:
     return f"see `rayfish config keys {dotted.partition('.')[0]}`"
 
 
-def _unknown(experiment: Experiment, section: str, key: str, algo: str | None) -> Problem:
+def _unknown(
+    experiment: Experiment, section: str, key: str, algo: str | None, left: Iterator[int]
+) -> Problem:
     """An unknown key, with what was probably meant: a typo, another section or algorithm, an old name."""
     dotted = f"{section}.{key}"
     where = _written(experiment, dotted)
+    if next(left, None) is None:
+        return Problem(dotted, "there is no such key", _NO_SUGGESTION, where)
     if key in GONE_KEYS:
         return Problem(dotted, "is gone from RLlib", GONE_KEYS[key], where)
     alive = {*SECTIONS[section].own, *entries(section, algo)}
     known = sorted(k for k in alive if _is_offered(f"{section}.{k}", algo))
     if section == "training" and algo is not None:
-        owners = [name for name in ALGORITHMS if _has(name, key)]
+        owners = [
+            name for name in ALGORITHMS if key in entries("training", name) and not is_dead(dotted, name)
+        ]
         if owners:
-            what = f"{algo} has no such setting; {_joined(owners)} {'has' if len(owners) == 1 else 'have'}"
+            *most, last = owners
+            who = f"{', '.join(most)} and {last} have" if most else f"{last} has"
+            what = f"{algo} has no such setting; {who}"
             return Problem(dotted, what, _other_algorithm(dotted, where, algo, owners[0], known), where)
-    return Problem(dotted, "there is no such key", _suggest(key, known, _home_of(key), f"{section}."), where)
+    return Problem(dotted, "there is no such key", _suggest(key, known, home_of(key), f"{section}."), where)
 
 
 def _is_offered(dotted: str, algo: str | None = None) -> bool:
     """Whether a key may be suggested: one that has an effect, by today's name."""
     return not is_dead(dotted, algo) and not is_old(dotted)
-
-
-def _has(algo: str, key: str) -> bool:
-    return key in entries("training", algo) and not is_dead(f"training.{key}", algo)
 
 
 def _other_algorithm(dotted: str, where: str, algo: str, owner: str, known: list[str]) -> str:
@@ -385,7 +364,7 @@ def _of_preset(dotted: str, algo: str, owner: str) -> str:
     return f"the preset is tuned for {owner}: choose one for {algo}, or remove the key with ~{dotted}"
 
 
-def _home_of(key: str) -> str:
+def home_of(key: str) -> str:
     """The dotted key that a bare key belongs to, where some section has it."""
     if key in OLD_KEYS:
         return OLD_KEYS[key]
@@ -400,24 +379,21 @@ def _suggest(word: str, known: Iterable[str], home: str, prefix: str = "") -> st
     """The next step for an unknown word: where it belongs, what is spelled like it here, or elsewhere."""
     if home:
         return f"it belongs to another section: {home}"
-    if word in ELSEWHERE:
-        return f"did you mean {ELSEWHERE[word]}?"
     known = list(known)
-    close = did_you_mean(word, known) or [name for name in known if name.endswith(f"_{word}")][:3]
-    if close:
-        return f"did you mean {' or '.join(prefix + name for name in close)}?"
-    meant = did_you_mean(word, ELSEWHERE, most=1)
-    if meant:
-        return f"did you mean {ELSEWHERE[meant[0]]}?"
-    elsewhere = [
-        f"{section}.{key}"
-        for section in METHODS
-        for key in did_you_mean(word, [*entries(section), *SECTIONS[section].own], most=1)
-        if _is_offered(f"{section}.{key}")
-    ]
-    if elsewhere:
-        return f"did you mean {' or '.join(elsewhere[:3])}?"
-    return _NO_SUGGESTION
+    if word in ELSEWHERE:
+        meant = [ELSEWHERE[word]]
+    elif close := did_you_mean(word, known) or [name for name in known if name.endswith(f"_{word}")]:
+        meant = [prefix + name for name in close]
+    elif other := did_you_mean(word, ELSEWHERE, most=1):
+        meant = [ELSEWHERE[other[0]]]
+    else:
+        meant = [
+            f"{section}.{key}"
+            for section in METHODS
+            for key in did_you_mean(word, [*entries(section), *SECTIONS[section].own], most=1)
+            if _is_offered(f"{section}.{key}")
+        ]
+    return f"did you mean {' or '.join(meant[:3])}?" if meant else _NO_SUGGESTION
 
 
 def _stop_conditions(experiment: Experiment) -> Iterator[Problem]:
@@ -437,12 +413,11 @@ def _evaluation_config(experiment: Experiment, algo: str | None, left: Iterator[
     inner = experiment.evaluation.evaluation_config
     if not isinstance(inner, dict):
         return
-    known: dict[str, Entry] = {}
-    sections: dict[str, str] = {}
-    for section in METHODS:
-        found = entries(section, algo if section == "training" else None)
-        known.update(found)
-        sections.update(dict.fromkeys(found, section))
+    known = {
+        key: (section, entry["type"])
+        for section in METHODS
+        for key, entry in entries(section, algo if section == "training" else None).items()
+    }
     for key, value in inner.items():
         dotted = f"evaluation.evaluation_config.{key}"
         where = experiment.origin(dotted)
@@ -457,28 +432,14 @@ def _evaluation_config(experiment: Experiment, algo: str | None, left: Iterator[
             yield Problem(
                 dotted, "has no effect: an evaluation does not read it", NOT_IN_EVALUATION[key], where
             )
-        elif sections[key] not in EVALUATION_SECTIONS and key not in ("epsilon", "seed"):
-            what = f"has no effect: {sections[key]}.{key} is not for evaluations"
+        elif known[key][0] not in EVALUATION_SECTIONS and key not in ("epsilon", "seed"):
+            what = f"has no effect: {known[key][0]}.{key} is not for evaluations"
             yield Problem(dotted, what, f"remove it (~{dotted})", where)
-        elif isinstance(value, dict) is False:
-            yield from _value(experiment, dotted, value, known[key]["type"], ())
-
-
-def _missing(experiment: Experiment) -> Iterator[Problem]:
-    for dotted, value in tree.leaves(experiment.config):
-        if value == "???":
-            where = experiment.origin(dotted)
-            yield Problem(dotted, "must be set: the file says ???", f"add {dotted}=VALUE", where)
+        elif not isinstance(value, dict):
+            yield from _value(experiment, dotted, value, known[key][1], ())
 
 
 def _written(experiment: Experiment, dotted: str) -> str:
     """Where a key was written, or the first value below it."""
-    return experiment.origin(dotted) or _first_origin(experiment, dotted)
-
-
-def _first_origin(experiment: Experiment, section: str) -> str:
-    return next((w for key, w in experiment.origins.items() if key.startswith(f"{section}.")), "")
-
-
-def _joined(names: list[str]) -> str:
-    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
+    below = (where for key, where in experiment.origins.items() if key.startswith(f"{dotted}."))
+    return experiment.origin(dotted) or next(below, "")

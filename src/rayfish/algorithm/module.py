@@ -60,7 +60,6 @@ def module_spec(
 ) -> RLModuleSpec | None:
     """The RLModule of an algorithm for a model section; None for RLlib's own (DreamerV3).
 
-    :param paths: folders where a custom model's file or module is looked up
     :param temperature: DQN explores by SoftQ with this temperature, in place of epsilon-greedy
     :raises ModelError: no such algorithm, or a custom model that cannot be found
     """
@@ -90,8 +89,8 @@ class _Lean:
     """Acting without switching modes.
 
     RLlib's `forward_exploration` and `forward_inference` put every layer into evaluation mode and
-    back on each call, which costs more than a small network's pass. Ours have no layer that knows
-    the difference; a user's model may (dropout), and is switched.
+    back on each call, which costs more than a small network's pass. Ours have no layer that
+    differs by mode; a user's model may (dropout), and is switched.
     """
 
     def forward_exploration(self, batch: Batch, **kwargs: Any) -> Batch:
@@ -165,7 +164,7 @@ class ActorModule(ActorCriticModule):
 
 
 class TargetActorCriticModule(ActorCriticModule, TargetNetworkAPI):
-    """APPO: an older copy of the policy beside the current one."""
+    """APPO: an older copy of the policy next to the current one."""
 
     def make_target_networks(self) -> None:
         """Copy the policy's part of the network."""
@@ -339,5 +338,3 @@ MODULES: dict[str, type[TorchRLModule]] = {
     "IQL": IQLModule,
 }
 """Algorithm -> its module class."""
-
-__all__ = ["MODULES", "module_spec"]

@@ -4,9 +4,8 @@ RLlib's own `MeanStdFilter` also rescales action masks and images and keeps one 
 agent; this one leaves masks, images and integers alone, shares the statistic of a policy among
 its agents, and updates once per vector step instead of once per environment.
 
-Several env runners are merged without counting anything twice: each runner reports the sum of
-all it has seen itself, the driver keeps the newest report of each runner and adds them to what
-an earlier session had gathered.
+Several env runners are merged without counting anything twice: each runner reports the sum of all it has
+seen, and the driver adds the newest report of each to what an earlier session had gathered.
 """
 
 from __future__ import annotations
@@ -21,8 +20,9 @@ import tree
 from ray.rllib.connectors.connector_v2 import ConnectorV2
 from ray.rllib.core import DEFAULT_MODULE_ID
 
+from rayfish.models.spaces import MASK_KEY
+
 CLIP = 10.0
-MASK_KEY = "action_mask"
 _FLOOR = 1e-4  # a feature that hardly moves is centred, not blown up
 
 Moments = tuple[float, np.ndarray, np.ndarray]  # count, mean, sum of squared deviations
@@ -57,10 +57,7 @@ class NormalizeObservations(ConnectorV2):
     def __call__(
         self, *, rl_module: Any, batch: dict, episodes: Sequence, explore: bool | None = None, **kwargs: Any
     ) -> dict:
-        """Replaces the newest observation of every episode by its normalised form.
-
-        Statistics grow only while exploring, so that evaluation never changes them.
-        """
+        """Normalises the newest observation of every episode; statistics grow only while exploring."""
         grouped: dict[str, list] = {}
         for episode in self.single_agent_episode_iterator(episodes):
             grouped.setdefault(episode.module_id or DEFAULT_MODULE_ID, []).append(episode)
@@ -75,10 +72,7 @@ class NormalizeObservations(ConnectorV2):
         return batch
 
     def batch(self, policy: str, observations: Any, new: Any = None) -> Any:
-        """A batch of observations [N, ...] in normalised form, without episodes around them.
-
-        :param new: observations [M, ...] to learn from before; None to learn nothing
-        """
+        """A batch of observations [N, ...] in normalised form; `new` ones update the statistics before."""
         if new is not None:
             for path, leaf in tree.flatten_with_path(new):
                 if len(leaf) and _is_normalised(path, leaf[0]):
@@ -86,11 +80,9 @@ class NormalizeObservations(ConnectorV2):
         return self._apply(policy, observations)
 
     def _space_of(self, episode: Any) -> gym.Space:
-        space = self.observation_space
-        agent = episode.agent_id
-        if agent is not None and isinstance(space, gym.spaces.Dict) and agent in space.spaces:
-            return space[agent]
-        return space
+        space, agent = self.observation_space, episode.agent_id
+        several = agent is not None and isinstance(space, gym.spaces.Dict) and agent in space.spaces
+        return space[agent] if several else space
 
     def _learn(self, policy: str, observations: list) -> None:
         columns: dict[tuple, list] = {}
@@ -102,7 +94,7 @@ class NormalizeObservations(ConnectorV2):
             self._add(policy, path, np.asarray(leaves, dtype=np.float64))
 
     def _add(self, policy: str, path: tuple, data: np.ndarray) -> None:
-        """Take up the rows of one leaf."""
+        """Adds the rows of one leaf."""
         mean = data.mean(axis=0)
         seen = (float(len(data)), mean, np.square(data - mean).sum(axis=0))
         for store in (self._total, self._own):
@@ -127,11 +119,11 @@ class NormalizeObservations(ConnectorV2):
         not_components: str | Collection[str] | None = None,
         **kwargs: Any,
     ) -> dict[str, Any]:
-        """All that is needed to go on: the statistic in use and what this runner has seen."""
+        """The statistic in use and what this runner has seen."""
         return {"runner": self._runner, "total": _copy(self._total), "own": _copy(self._own)}
 
     def set_state(self, state: dict[str, Any]) -> None:
-        """Takes over a merged or restored statistic; what is seen from now on adds to it."""
+        """Uses a merged or restored statistic; new observations add to it."""
         self._total = _copy(state.get("total", {}))
         if "own" in state:  # a checkpoint's whole state, not the broadcast of a merge
             self._base = _copy(self._total)
@@ -139,16 +131,11 @@ class NormalizeObservations(ConnectorV2):
 
     def whole_state(self) -> dict[str, Any]:
         """All of it, with the parts the sums were made of: adding them up again must round alike."""
-        return {
-            "runner": self._runner,
-            "total": _copy(self._total),
-            "own": _copy(self._own),
-            "base": _copy(self._base),
-            "reports": {runner: _copy(report) for runner, report in self._reports.items()},
-        }
+        reports = {runner: _copy(report) for runner, report in self._reports.items()}
+        return {**self.get_state(), "base": _copy(self._base), "reports": reports}
 
     def set_whole_state(self, state: dict[str, Any]) -> None:
-        """Puts back what `whole_state` gave."""
+        """Puts back what `whole_state` returned."""
         self._runner = state["runner"]
         self._total, self._own, self._base = (_copy(state[part]) for part in ("total", "own", "base"))
         self._reports = {runner: _copy(report) for runner, report in state["reports"].items()}
@@ -160,9 +147,9 @@ class NormalizeObservations(ConnectorV2):
         total = _copy(self._base)
         for report in self._reports.values():
             for policy, leaves in report.items():
+                merged = total.setdefault(policy, {})
                 for path, moments in leaves.items():
-                    total.setdefault(policy, {})
-                    total[policy][path] = combine(total[policy].get(path), moments)
+                    merged[path] = combine(merged.get(path), moments)
         self._total = total
         return {"total": _copy(total)}
 

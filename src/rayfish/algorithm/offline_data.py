@@ -1,10 +1,9 @@
 """Recorded data in a fixed order, with a place that can be saved and found again.
 
-RLlib reads recorded data through Ray Data with two workers that each keep a buffer of their own
-and hand over batches as they come: no run repeats, none can go on where it stopped, and returns
-are estimated with the value function the run began with. With the learner in this process the
-data is read once, into Ray's object store, and the same steps are taken here, in order, with the
-current weights.
+RLlib reads recorded data through Ray Data with two workers, each with a buffer of its own, whose batches come
+in any order: no run repeats, none can resume, and returns are estimated with the value function the run began
+with. With the learner in this process the data is read once, into Ray's object store, and the same steps are
+taken here, in order, with the current weights.
 """
 
 from __future__ import annotations
@@ -23,6 +22,7 @@ from ray.rllib.policy.sample_batch import MultiAgentBatch, SampleBatch
 from ray.rllib.utils import unflatten_dict
 from ray.rllib.utils.torch_utils import convert_to_torch_tensor
 
+from rayfish.compat.rllib_internals import share_module
 from rayfish.errors import RayfishError
 from rayfish.generators import undisturbed
 
@@ -54,7 +54,7 @@ class RecordedData(OfflineData):
         num_shards: int = 0,
         module_state: dict[str, Any] | None = None,
     ) -> Any:
-        """The next train batch, or something that gives batch after batch."""
+        """The next train batch, or an iterator over batches."""
         if num_shards > 0:
             return super().sample(num_samples, return_iterator, num_shards, module_state)
         if return_iterator:
@@ -67,19 +67,20 @@ class RecordedData(OfflineData):
         if self._row >= self._ends[-1]:
             self._row = 0
             return None
-        rows = (self.data_read_batch_size if self._reads_episodes() else None) or num_samples
+        episodes = self.config.input_read_episodes or self.config.input_read_sample_batches
+        rows = (self.data_read_batch_size if episodes else None) or num_samples
         batch = BlockAccessor.for_block(self._slice(self._row, self._row + rows)).to_batch_format("numpy")
         self._row += rows
         return self._ready_prelearner()(batch)
 
     def position(self) -> dict[str, Any]:
-        """Where the data is being read, with the episodes that batches are drawn from."""
+        """The place in the data, with the episodes that batches are drawn from."""
         buffer = getattr(self._prelearner, "episode_buffer", None)
         saved = self._buffer if buffer is None else pickle.dumps(buffer, protocol=5)
         return {"row": self._row, "buffer": saved}
 
     def go_to(self, position: dict[str, Any]) -> None:
-        """Goes on reading where `position` was taken."""
+        """Continues reading at a place that `position` returned."""
         self._row, self._buffer = position["row"], position["buffer"]
         self._prelearner = None
 
@@ -104,9 +105,6 @@ class RecordedData(OfflineData):
             start, index = last, index + 1
         return pa.concat_tables(parts)
 
-    def _reads_episodes(self) -> bool:
-        return bool(self.config.input_read_episodes or self.config.input_read_sample_batches)
-
     def _ready_prelearner(self) -> Any:
         if self._prelearner is None:
             learner = self.learner_handles[0]
@@ -118,7 +116,7 @@ class RecordedData(OfflineData):
                     module_spec=self.module_spec,
                     module_state=learner.get_state(components="rl_module")["rl_module"],
                 )
-            self._prelearner._module = learner.module
+            share_module(self._prelearner, learner.module)
             buffer = getattr(self._prelearner, "episode_buffer", None)
             if buffer is not None and self._buffer is not None:
                 self._prelearner.episode_buffer = pickle.loads(self._buffer)
@@ -133,7 +131,7 @@ def _rows(table: pa.Table) -> int:
 
 
 class _Batches:
-    """What a learner that updates several times per iteration draws from; it is asked as Ray Data is."""
+    """What a learner that updates several times per iteration draws from, with Ray Data's method."""
 
     def __init__(self, data: RecordedData, num_samples: int) -> None:
         self._data = data

@@ -1,20 +1,22 @@
 """Callbacks with the hooks of older RLlib (`worker, base_env, policies, episode`), run on today's.
 
 Today RLlib passes an env runner, a vector of environments and an episode of another class. The objects here
-answer to what old hooks read and write; numbers in `episode.custom_metrics` become `env/<name>`.
+have the attributes that old hooks use; numbers in `episode.custom_metrics` become `env/<name>`.
 """
 
 from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Sequence
-from functools import partial
+from functools import partial, partialmethod
 from typing import Any
 
 import numpy as np
 from ray.rllib.callbacks.callbacks import RLlibCallback
 
 from rayfish.algorithm.callback_hooks import OLD_ARGUMENTS
+from rayfish.algorithm.worker_names import RolloutWorker
+from rayfish.compat.rllib_internals import earlier_pieces
 from rayfish.errors import RayfishError
 
 EPISODE_HOOKS = ("on_episode_created", "on_episode_start", "on_episode_step", "on_episode_end")
@@ -33,24 +35,16 @@ _MOST_OPEN = 4096
 
 def adapted(cls: Any) -> Any:
     """`cls` itself, or what makes an adapter of it where one of its hooks takes an old argument."""
-    hooks = (getattr(cls, name, None) for name in (*EPISODE_HOOKS, *_REST))
-    old = any(_takes(hook, name) for hook in hooks for name in OLD_ARGUMENTS if _is_own(hook))
-    return partial(OldCallbacks, cls) if old else cls
-
-
-def _is_own(hook: Any) -> bool:
-    return callable(hook) and not getattr(hook, "__module__", "").startswith("ray.")
-
-
-def _takes(hook: Any, name: str) -> bool:
-    return callable(hook) and name in inspect.signature(hook).parameters
+    for name in (*EPISODE_HOOKS, *_REST):
+        hook: Any = getattr(cls, name, None)
+        own = callable(hook) and not getattr(hook, "__module__", "").startswith("ray.")
+        if own and not inspect.signature(hook).parameters.keys().isdisjoint(OLD_ARGUMENTS):
+            return partial(OldCallbacks, cls)
+    return cls
 
 
 class OldCallbacks(RLlibCallback):
-    """A callback of older RLlib, with every hook given the arguments that it names.
-
-    :param cls: the user's class
-    """
+    """A callback of older RLlib, with every hook given the arguments that it names."""
 
     def __init__(self, cls: Callable[[], Any]) -> None:
         super().__init__()
@@ -65,16 +59,14 @@ class OldCallbacks(RLlibCallback):
         else:
             call(**{name: value for name, value in given.items() if name in parameters})
 
-    def _episode_call(self, hook: str, given: dict[str, Any]) -> None:
-        runner, number = given.get("env_runner"), given.get("env_index") or 0
+    def _episode_call(self, hook: str, **given: Any) -> None:
+        runner = given.get("env_runner")
         episode = self._seen(given["episode"])
         episode.update(given["episode"], given.get("prev_episode_chunks"), runner)
         envs = OldEnvs(given.get("env"))
-        module: Any = given.get("rl_module")
-        policies = dict(module.items()) if hasattr(module, "items") else {"default_policy": module}
-        worker = OldWorker(runner, envs, policies)
-        old = {"worker": worker, "base_env": envs, "policies": policies, "episode": episode}
-        self._call(hook, {**given, **old, "env_index": number})
+        worker = OldWorker(runner, envs)
+        old = {"worker": worker, "base_env": envs, "policies": worker.policy_map, "episode": episode}
+        self._call(hook, {**given, **old, "env_index": given.get("env_index") or 0})
 
     def _seen(self, episode: Any) -> OldEpisode:
         known = self._open.get(episode.id_)
@@ -84,48 +76,29 @@ class OldCallbacks(RLlibCallback):
             known = self._open[episode.id_] = OldEpisode(episode)
         return known
 
-    def on_episode_created(self, **given: Any) -> None:
-        """As the user's class does."""
-        self._episode_call("on_episode_created", given)
-
-    def on_episode_start(self, **given: Any) -> None:
-        """As the user's class does."""
-        self._episode_call("on_episode_start", given)
-
-    def on_episode_step(self, **given: Any) -> None:
-        """As the user's class does."""
-        self._episode_call("on_episode_step", given)
-
     def on_episode_end(self, **given: Any) -> None:
         """As the user's class does; then its `custom_metrics` are logged."""
         from rayfish.algorithm.callbacks import REPORT
 
-        self._episode_call("on_episode_end", given)
+        self._episode_call("on_episode_end", **given)
         episode = self._open.pop(given["episode"].id_)
         for name, value in {**episode.hist_data, **episode.custom_metrics}.items():
             if np.size(value) and np.asarray(value).dtype.kind in "biuf":
                 key = (REPORT, "env", str(name))
                 given["metrics_logger"].log_value(key, float(np.mean(value)), reduce="item_series")
 
-
-def _passed_on(hook: str) -> Callable[..., None]:
-    def call(self: OldCallbacks, **given: Any) -> None:
-        given = {"trainer": given.get("algorithm"), "worker": given.get("env_runner"), **given}
-        self._call(hook, given)
-
-    call.__doc__ = "As the user's class does."
-    return call
+    def _other_call(self, hook: str, **given: Any) -> None:
+        self._call(hook, {"trainer": given.get("algorithm"), "worker": given.get("env_runner"), **given})
 
 
+for _name in EPISODE_HOOKS[:-1]:
+    setattr(OldCallbacks, _name, partialmethod(OldCallbacks._episode_call, _name))
 for _name in _REST:
-    setattr(OldCallbacks, _name, _passed_on(_name))
+    setattr(OldCallbacks, _name, partialmethod(OldCallbacks._other_call, _name))
 
 
 class OldEnvs:
-    """`base_env`: the environments of a runner one by one.
-
-    :param env: the runner's vector
-    """
+    """`base_env`: the environments of a runner one by one."""
 
     def __init__(self, env: Any) -> None:
         self._env = getattr(env, "unwrapped", env)
@@ -136,7 +109,7 @@ class OldEnvs:
         found = getattr(self._env, "envs", None)
         if found is None:
             raise RayfishError(
-                "a callback asks for single environments, which live in processes of their own",
+                "a callback asks for single environments, which run in processes of their own",
                 "set rollouts.gym_env_vectorize_mode=sync",
             )
         return list(found)
@@ -158,34 +131,19 @@ class OldEnvs:
     get_unwrapped = get_sub_environments
 
 
-class OldWorker:
-    """`worker`: the env runner, with the names that a rollout worker had."""
+class OldWorker(RolloutWorker):
+    """`worker`: the env runner, with its environments as `base_env` has them."""
 
-    def __init__(self, runner: Any, envs: OldEnvs, policies: dict[str, Any]) -> None:
-        self._runner, self._envs, self.policy_map = runner, envs, policies
+    def __init__(self, runner: Any, envs: OldEnvs) -> None:
+        super().__init__(runner)
+        self._envs = envs
 
-    @property
-    def env(self) -> Any:
-        """The first environment."""
-        return self._envs.envs[0]
-
-    def foreach_env(self, function: Callable[[Any], Any]) -> list[Any]:
-        """What `function` gives for each environment."""
-        return [function(env) for env in self._envs.envs]
-
-    def get_policy(self, policy_id: str = "default_policy") -> Any:
-        """A policy by name: an RLModule today."""
-        return self.policy_map.get(policy_id)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._runner, name)
+    def _environments(self) -> list[Any]:
+        return self._envs.envs
 
 
 class OldEpisode:
-    """`episode`: what old hooks write, kept from its first step to its last, and what they read.
-
-    :param episode: today's
-    """
+    """`episode`: what old hooks write, kept from its first step to its last, and what they read."""
 
     def __init__(self, episode: Any) -> None:
         self.custom_metrics: dict[str, Any] = {}
@@ -196,9 +154,8 @@ class OldEpisode:
 
     def update(self, episode: Any, before: Sequence[Any] | None, runner: Any) -> None:
         """The episode as it is now; `before` are the pieces that rollouts cut from it."""
-        if before is None:
-            before = getattr(runner, "_ongoing_episodes_for_metrics", {}).get(episode.id_, ())
-        self._now, self._before = episode, tuple(before)
+        self._now = episode
+        self._before = earlier_pieces(runner, episode) if before is None else tuple(before)
 
     @property
     def episode_id(self) -> Any:
@@ -234,22 +191,22 @@ class OldEpisode:
         return self._now.module_for(agent_id) if hasattr(self._now, "module_for") else "default_policy"
 
     def last_observation_for(self, agent_id: Any = None) -> Any:
-        """What an agent saw last."""
+        """An agent's last observation."""
         return self._single(agent_id).get_observations(-1)
 
     last_raw_obs_for = last_observation_for
 
     def last_info_for(self, agent_id: Any = None) -> Any:
-        """What the environment said of an agent last; None before its first step."""
+        """An agent's last info; None before its first step."""
         single = self._single(agent_id)
         return single.get_infos(-1) if len(single) else None
 
     def last_action_for(self, agent_id: Any = None) -> Any:
-        """What an agent did last."""
+        """An agent's last action."""
         return self._single(agent_id).get_actions(-1)
 
     def last_reward_for(self, agent_id: Any = None) -> float:
-        """What an agent earned last."""
+        """An agent's last reward."""
         return float(self._single(agent_id).get_rewards(-1))
 
     def _singles(self, part: Any) -> dict[Any, Any]:

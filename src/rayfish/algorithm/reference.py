@@ -8,7 +8,7 @@ The rows come from the section table, RLlib's signatures and the model options, 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,9 +16,9 @@ from rayfish.algorithm.keys import CHOICES
 from rayfish.algorithm.signatures import default_of, entries, table
 from rayfish.algorithm.unused_keys import DEAD_FOR, DEAD_KEYS, NEEDS, is_dead
 from rayfish.experiment.algorithm_names import CLOSEST
+from rayfish.experiment.legacy_door import OLD_KEYS, is_old
 from rayfish.experiment.result_names import STOP_KEYS
 from rayfish.experiment.sections import ALGORITHMS, METHODS, SECTIONS
-from rayfish.legacy.hydra_keys import OLD_KEYS, is_old
 from rayfish.models.options import NEEDS as MODEL_NEEDS
 from rayfish.models.options import OPTIONS
 
@@ -33,10 +33,7 @@ BY_ALGORITHM = "by algorithm"
 class KeyRow:
     """One key as people read it.
 
-    :param key: the key within its section
-    :param type: what it takes
-    :param default: what holds when nothing is written, as it would be written
-    :param doc: what it does
+    :param default: as it would be written
     :param choices: the only values allowed; empty for any
     :param is_own: Rayfish's own key rather than one of RLlib's
     """
@@ -58,11 +55,8 @@ class KeyRow:
 
 def section_names() -> list[str]:
     """Every section that has documented keys, in the order of the page."""
-    names = []
-    for name in SECTIONS:
-        names.append(name)
-        if name == "training":
-            names.append(MODEL)
+    names = list(SECTIONS)
+    names.insert(names.index("training") + 1, MODEL)
     return names
 
 
@@ -71,7 +65,7 @@ def rows(section: str, algo: str | None = None) -> list[KeyRow]:
     if section == MODEL:
         return [_model_row(key) for key in OPTIONS]
     own = [
-        KeyRow(key, _typed(f.type, f.unit), _shown(f.default), f.doc, f.choices, True)
+        KeyRow(key, f"{f.type} ({f.unit})" if f.unit else f.type, _shown(f.default), f.doc, f.choices, True)
         for key, f in SECTIONS[section].own.items()
     ]
     known = _shared_training() if section == "training" and algo is None else entries(section, algo)
@@ -108,7 +102,7 @@ def _model_row(key: str) -> KeyRow:
 
 def _rllib_row(section: str, key: str, entry: dict[str, Any], algo: str | None) -> KeyRow:
     default = entry["default"] if algo is None else default_of(section, key, algo)
-    # RLlib marks every parameter Optional; null is worth telling only where it is the default.
+    # RLlib marks every parameter Optional; null is shown only where it is the default.
     takes = entry["type"] if default is None else entry["type"].removesuffix(" | null")
     return KeyRow(key, takes, _shown(default), entry["doc"], CHOICES.get(f"{section}.{key}", ()))
 
@@ -132,10 +126,6 @@ def _shared_training() -> dict[str, Any]:
     return found
 
 
-def _typed(type_: str, unit: str) -> str:
-    return f"{type_} ({unit})" if unit else type_
-
-
 def _shown(value: Any) -> str:
     """A value as it is written in YAML."""
     if isinstance(value, str):
@@ -147,116 +137,87 @@ def _shown(value: Any) -> str:
 
 def page() -> str:
     """The whole reference page, as Markdown."""
-    return "\n".join(_page()) + "\n"
+    return (
+        "\n".join([*_head(), *(line for name in section_names() for line in _section(name)), *_names()])
+        + "\n"
+    )
 
 
-def _page() -> Iterator[str]:
-    yield "# Reference: every key of an experiment"
-    yield ""
+def _head() -> Iterator[str]:
+    yield from ("# Reference: every key of an experiment", "")
     yield (
         f"Made from the section table and the signatures of Ray {table()['ray']} by "
         "`python -m rayfish.algorithm.reference`; do not edit. On the command line: `rayfish config keys`, "
         "`rayfish config keys training --algo PPO`."
     )
     yield ""
-    yield "Keys in **bold** are Rayfish's own; the others are RLlib's, under its names. " + _where_keys_go()
-    yield ""
-    yield "Sections: " + ", ".join(f"[{name}](#{_anchor(name)})" for name in section_names())
-    for name in section_names():
-        yield from _section(name)
-    yield from _names()
-
-
-def _where_keys_go() -> str:
-    return (
+    yield (
+        "Keys in **bold** are Rayfish's own; the others are RLlib's, under its names. "
         "A key is written `section.key=value` on the command line, and below its section in a file. "
         "A key left out keeps the default shown here, or RLlib's for the algorithm."
     )
+    yield ""
+    yield "Sections: " + ", ".join(f"[{name}](#{name.replace('.', '')})" for name in section_names())
 
 
 def _section(name: str) -> Iterator[str]:
-    yield ""
-    yield f"## {name}"
-    yield ""
-    section = SECTIONS.get(name)
-    yield (
-        section.doc
-        if section
-        else "The network. Names and defaults are RLlib's; it is Rayfish that builds it."
-    )
+    yield from ("", f"## {name}", "")
+    if name == MODEL:
+        yield "The network. Names and defaults are RLlib's; it is Rayfish that builds it."
+    else:
+        yield SECTIONS[name].doc
     if name in METHODS:
         yield f"Feeds `AlgorithmConfig.{METHODS[name]}()`."
     found = rows(name)
     if found:
-        yield ""
-        yield from _table(found)
+        yield from _key_table(found)
     if name == "training":
         for algo, doc in ALGORITHMS.items():
-            yield ""
-            yield f"### training, {algo}"
-            yield ""
-            yield f"{algo}: {doc}."
-            yield ""
-            yield from _table(special_rows(algo))
+            yield from ("", f"### training, {algo}", "", f"{algo}: {doc}.")
+            yield from _key_table(special_rows(algo))
 
 
-def _table(found: list[KeyRow]) -> Iterator[str]:
-    yield "| key | takes | default | what it does |"
-    yield "|---|---|---|---|"
-    for row in found:
-        key = f"**`{row.key}`**" if row.is_own else f"`{row.key}`"
-        yield f"| {key} | {_cell(row.takes)} | `{_cell(row.default)}` | {_cell(row.doc)} |"
+def _key_table(found: list[KeyRow]) -> Iterator[str]:
+    cells = [
+        (f"**`{row.key}`**" if row.is_own else f"`{row.key}`", row.takes, f"`{row.default}`", row.doc)
+        for row in found
+    ]
+    yield from _table("key | takes | default | what it does", cells)
 
 
-def _cell(text: str) -> str:
-    return text.replace("|", "\\|").replace("\n", " ").replace("<", "&lt;")
-
-
-def _anchor(name: str) -> str:
-    return name.replace(".", "")
+def _table(header: str, found: Iterable[tuple[str, ...]]) -> Iterator[str]:
+    """A Markdown table after an empty line."""
+    yield from ("", f"| {header} |", "|" + "---|" * len(header.split(" | ")))
+    for cells in found:
+        plain = (cell.replace("|", "\\|").replace("\n", " ").replace("<", "&lt;") for cell in cells)
+        yield f"| {' | '.join(plain)} |"
 
 
 def _names() -> Iterator[str]:
-    yield ""
-    yield "## Other names"
-    yield ""
+    yield from ("", "## Other names", "")
     yield "Old names are understood in any section and translated, with a note saying so."
-    yield ""
-    yield "| old key | today |"
-    yield "|---|---|"
-    yield from (
-        f"| `{old}` | `{new}` |" for old, new in sorted(OLD_KEYS.items()) if not new.endswith(f".{old}")
-    )
-    yield ""
-    yield "| result name of RLlib, as a stop condition | metric |"
-    yield "|---|---|"
-    yield from (f"| `{old}` | `{new}` |" for old, new in STOP_KEYS.items())
-    yield ""
-    yield "| algorithm gone from RLlib | closest today |"
-    yield "|---|---|"
-    yield from (f"| {old} | {new} |" for old, new in CLOSEST.items())
-    yield ""
-    yield "## Keys without effect"
-    yield ""
+    renamed = sorted((old, new) for old, new in OLD_KEYS.items() if not new.endswith(f".{old}"))
+    yield from _table("old key | today", _code(renamed))
+    yield from _table("result name of RLlib, as a stop condition | metric", _code(STOP_KEYS.items()))
+    yield from _table("algorithm gone from RLlib | closest today", CLOSEST.items())
+    yield from ("", "## Keys without effect", "")
     yield "RLlib accepts these, but nothing on its new stack reads them; `rayfish config check` reports them."
-    yield ""
-    yield "| key | instead |"
-    yield "|---|---|"
-    yield from (f"| `{key}` | {_cell(instead)} |" for key, instead in DEAD_KEYS.items())
-    yield ""
-    yield "These have an effect, but not for every algorithm."
-    yield ""
-    yield "| key | without effect for | instead |"
-    yield "|---|---|---|"
-    for key, (algorithms, instead) in DEAD_FOR.items():
-        yield f"| `{key}` | {', '.join(algorithms)} | {_cell(instead)} |"
-    yield ""
-    yield "These have an effect once another key is set; until then a note says so."
-    yield ""
-    yield "| key | needs |"
-    yield "|---|---|"
-    for key, needed in [*NEEDS.items(), *((f"{MODEL}.{k}", f"{MODEL}.{n}") for k, n in MODEL_NEEDS.items())]:
-        yield f"| `{key}` | {' or '.join(f'`{one}`' for one in needed.split('|'))} |"
+    yield from _table("key | instead", ((f"`{key}`", instead) for key, instead in DEAD_KEYS.items()))
+    yield from ("", "These have an effect, but not for every algorithm.")
+    partly = ((f"`{key}`", ", ".join(algos), instead) for key, (algos, instead) in DEAD_FOR.items())
+    yield from _table("key | without effect for | instead", partly)
+    yield from ("", "These have an effect once another key is set; until then a note says so.")
+    needs = [
+        *NEEDS.items(),
+        *((f"{MODEL}.{key}", f"{MODEL}.{needed}") for key, needed in MODEL_NEEDS.items()),
+    ]
+    needing = ((f"`{key}`", " or ".join(f"`{one}`" for one in needed.split("|"))) for key, needed in needs)
+    yield from _table("key | needs", needing)
+
+
+def _code(pairs: Iterable[tuple[str, str]]) -> Iterator[tuple[str, ...]]:
+    """Both as Markdown code."""
+    yield from ((f"`{one}`", f"`{other}`") for one, other in pairs)
 
 
 if __name__ == "__main__":

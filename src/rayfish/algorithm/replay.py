@@ -28,7 +28,7 @@ class AgentsPrioritizedReplay(_NamedFigures, MultiAgentPrioritizedEpisodeReplayB
 
 
 def name_figures(buffer: Any) -> None:
-    """Give a buffer of RLlib's for several agents the names; RLlib's checks know its own classes only."""
+    """Makes RLlib's buffer for several agents one with names; RLlib's checks accept its own classes only."""
     for kind in (AgentsPrioritizedReplay, AgentsReplay):
         if type(buffer) is kind.__mro__[2]:
             buffer.__class__ = kind

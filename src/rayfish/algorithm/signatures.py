@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rayfish.errors import Problem, RayfishError
-from rayfish.experiment.sections import METHODS
+from rayfish.experiment import tree
 
 if TYPE_CHECKING:
     from rayfish.experiment import Experiment
@@ -63,11 +63,6 @@ def entries(section: str, algo: str | None = None) -> dict[str, Entry]:
     return known["algorithms"].get(algo, {}).get("training", {})
 
 
-def keys_for(section: str, algo: str) -> set[str]:
-    """The keys that the section's `AlgorithmConfig` method takes from an experiment."""
-    return set(entries(section, algo))
-
-
 def default_of(section: str, key: str, algo: str) -> Any:
     """RLlib's default of a key for an algorithm."""
     special = table()["algorithms"].get(algo, {}).get("defaults", {})
@@ -75,8 +70,15 @@ def default_of(section: str, key: str, algo: str) -> Any:
     return special[dotted] if dotted in special else entries(section, algo).get(key, {}).get("default")
 
 
+def default_at(dotted: str, algo: str) -> Any:
+    """RLlib's default of a dotted key, also of one within a group such as replay_buffer_config."""
+    section, key, *rest = dotted.split(".")
+    default = default_of(section, key, algo)
+    return tree.get(default, ".".join(rest)) if rest and isinstance(default, dict) else default
+
+
 def problems(experiment: Experiment) -> list[Problem]:
-    """Everything that can be told to be wrong with an experiment's keys and values without running it."""
+    """Everything wrong with an experiment's keys and values that shows without running it."""
     from rayfish.algorithm.keys import all_problems
 
     return all_problems(experiment)
@@ -115,7 +117,7 @@ def main() -> None:
     from rayfish.algorithm.inspect_rllib import build_table
 
     target = Path(sys.argv[1]) if len(sys.argv) > 1 else SHIPPED_TABLE
-    text = json.dumps(build_table(METHODS, LAYOUT), indent=1, sort_keys=True, ensure_ascii=False)
+    text = json.dumps(build_table(), indent=1, sort_keys=True, ensure_ascii=False)
     target.write_text(text + "\n", encoding="utf-8")
 
 

@@ -1,16 +1,15 @@
-"""All that RLlib's own checkpoint leaves out, so that a resumed run goes on bit for bit.
+"""All that RLlib's own checkpoint leaves out, so that a resumed run continues bit for bit.
 
-RLlib saves weights, optimizers, connector states and counters. Besides these a run consists of
-its random generators, its environments in the middle of their episodes, those episodes
-themselves (with recurrent states and the observations that wait for an action), adaptive
-coefficients of the learner, the replay buffer, and the place in recorded data. One part per
-process: the driver, each env runner, each evaluation runner, each learner.
+RLlib saves weights, optimizers, connector states and counters. A run also has random generators, environments
+in mid-episode, those episodes (with recurrent states and the observations that wait for an action), adaptive
+coefficients of the learner, the replay buffer, and a place in recorded data. There is one part per process:
+the driver, each env runner, each evaluation runner, each learner.
 """
 
 from __future__ import annotations
 
 import pickle
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -27,8 +26,10 @@ from ray.rllib.utils.metrics import (
     NUM_AGENT_STEPS_SAMPLED_LIFETIME,
     NUM_ENV_STEPS_SAMPLED_LIFETIME,
 )
+from ray.rllib.utils.schedules.scheduler import Scheduler
 
 from rayfish.algorithm.normalise import NormalizeObservations
+from rayfish.compat import rllib_internals as rllib
 from rayfish.envs import restarts as env_restarts
 from rayfish.envs import state as env_state
 from rayfish.envs.state import FRESH
@@ -42,51 +43,26 @@ _BUFFERS = ("local_replay_buffer", "replay_buffer")  # the latter is DreamerV3's
 _LEARNING_STARTS = "num_steps_sampled_before_learning_starts"
 _PIECE = 16 * 2**20
 
-# What RLlib's env runners (for one and for several agents) keep between two calls of sample().
-_SAMPLER = (
-    "_ongoing_episodes",
-    "_ongoing_episodes_for_metrics",
-    "_done_episodes_for_metrics",
-    "_cached_to_module",
-    "_shared_data",
-    "_needs_initial_reset",
-    "_seed",
-    "num_env_steps_sampled_lifetime",
-)
-# What a synchronous vector of environments keeps besides the environments.
-_VECTOR = (
-    "_autoreset_envs",
-    "_env_obs",
-    "_observations",
-    "_rewards",
-    "_terminations",
-    "_truncations",
-    "_infos",
-)
-
 
 def take(algorithm: Algorithm, *, way: str, salt: int) -> dict[str, bytes]:
     """The state of every process of a run, by name; see `put`.
 
-    :param way: how environments are saved (`envs.state`); with `fresh`, every runner is told to
-        begin new episodes, here as after a restore
-    :param salt: what makes the seed of such a beginning differ from the others; the iteration
+    :param way: how environments are saved (`envs.state`); with `fresh`, every runner begins new episodes,
+        here as after a restore
+    :param salt: makes the seed of these episodes differ from that of other snapshots; the iteration
     """
     parts = {DRIVER: _packed(_driver_state(algorithm))}
     for name, group in _groups(algorithm).items():
         parts |= _each_runner(group, name, partial(_runner_state, way=way, salt=salt))
-    if not algorithm.learner_group.is_local:
-        results = algorithm.learner_group.foreach_learner(_learner_state)
-        parts |= {f"learner-{r.actor_id}": r.get() for r in results if r.ok}
-    else:
-        parts["learner-0"] = _learner_state(algorithm.learner_group._learner)
+    learners = algorithm.learner_group.foreach_learner(_learner_state)
+    parts |= {f"learner-{found.actor_id or 0}": found.get() for found in learners if found.ok}
     return parts
 
 
 def put(algorithm: Algorithm, parts: dict[str, bytes]) -> list[str]:
-    """Puts what `take` gave into an algorithm that was restored from RLlib's own checkpoint.
+    """Puts what `take` returned into an algorithm that was restored from RLlib's own checkpoint.
 
-    Gives the names of runners that it has no fitting state for (a run continued with more of them,
+    Returns the names of runners that it has no fitting state for (a run continued with more of them,
     or with more environments on each).
     """
     missing: list[str] = []
@@ -94,14 +70,11 @@ def put(algorithm: Algorithm, parts: dict[str, bytes]) -> list[str]:
         given = {part: state for part, state in parts.items() if part.startswith(f"{name}-")}
         fitted = _each_runner(group, name, partial(_restore_runner, states=given, name=name))
         missing += sorted(runner for runner, fits in fitted.items() if not fits)
-    learners = {part: state for part, state in parts.items() if part.startswith("learner-")}
-    if algorithm.learner_group.is_local:
-        _restore_learner(algorithm.learner_group._learner, learners["learner-0"])
-    else:
-        for name, state in learners.items():
-            algorithm.learner_group.foreach_learner(
-                partial(_restore_learner, saved=state), remote_actor_ids=[int(name.rpartition("-")[2])]
-            )
+    for part, state in parts.items():
+        kind, _, number = part.rpartition("-")
+        if kind == "learner" and (number == "0" or algorithm.learner_group.is_remote):
+            restore = partial(_restore_learner, saved=state)
+            algorithm.learner_group.foreach_learner(restore, remote_actor_ids=[int(number)])
     _restore_driver(algorithm, _unpacked(parts[DRIVER]))  # last: nothing may draw after it
     return missing
 
@@ -174,7 +147,7 @@ def _groups(algorithm: Algorithm) -> dict[str, Any]:
 
 
 def _each_runner(group: Any, name: str, function: Callable[[Any], Any]) -> dict[str, Any]:
-    """Calls `function` on the local and every live remote runner: `runner-2` -> what it gave."""
+    """Calls `function` on the local and every live remote runner: `runner-2` -> what it returned."""
     found = {}
     if group.local_env_runner is not None:
         found[f"{name}-0"] = function(group.local_env_runner)
@@ -187,11 +160,10 @@ def _each_runner(group: Any, name: str, function: Callable[[Any], Any]) -> dict[
 
 def _driver_state(algorithm: Algorithm) -> dict[str, Any]:
     offline: Any = getattr(algorithm, "offline_data", None)
-    pipeline = getattr(algorithm, "env_to_module_connector", None)
     return {
         "generators": generators(),
         "callbacks": _callback_states(algorithm.callbacks),
-        "connectors": _pipeline_state(pipeline) if pipeline is not None else [],
+        "connectors": _pipeline_state(getattr(algorithm, "env_to_module_connector", None)),
         "offline": offline.position() if hasattr(offline, "position") else None,
         "learn_from": getattr(algorithm, "learn_from", None),
     }
@@ -210,63 +182,36 @@ def _restore_driver(algorithm: Algorithm, state: dict[str, Any]) -> None:
 
 
 def _runner_state(runner: Any, way: str, salt: int) -> bytes:
-    """What an env runner needs to take its next step as if nothing had happened."""
-    if hasattr(runner, "running_state"):
-        return _batched_state(runner, way, salt)
-    drawn = generators()
+    """What an env runner needs to take its next step as if nothing had happened.
 
-    def state(envs: dict[str, Any] | None) -> dict[str, Any]:
-        return {
-            "generators": drawn,
-            "envs": envs,
-            "way": way,
-            "num_envs": runner.num_envs,
-            "sampler": {name: _on_cpu(getattr(runner, name)) for name in _SAMPLER},
-            "weights_seq_no": runner._weights_seq_no,
-            "connectors": [_pipeline_state(runner._env_to_module), _pipeline_state(runner._module_to_env)],
-            "callbacks": _callback_states(runner._callbacks),
-        }
-
-    if runner.env is None:
-        return _packed(state(None))
-    try:
-        envs = _vector_state(runner.env, way)
-        if envs is not None:
-            return _packed(state(envs))
-    except Exception:  # it could be saved when it was tried; now it, or an info, holds what cannot
-        pass
-    _begin_anew(runner, salt)
-    return _packed(state(None))
-
-
-def _batched_state(runner: Any, way: str, salt: int) -> bytes:
-    """The same of the batched path's runner, which has no episodes but arrays."""
-    state: dict[str, Any] = {
+    The batched path's runner has arrays in place of episodes, and keeps them in `running`.
+    """
+    batched = hasattr(runner, "running_state")
+    state = {
         "generators": generators(),
         "way": way,
         "num_envs": runner.num_envs,
-        "weights_seq_no": runner._weights_seq_no,
-        "connectors": [_pipeline_state(runner._env_to_module), _pipeline_state(runner._module_to_env)],
-        "callbacks": _callback_states(runner._callbacks),
+        "weights_seq_no": rllib.weights_version(runner),
+        "connectors": [_pipeline_state(pipeline) for pipeline in rllib.connectors_of(runner)],
+        "callbacks": _callback_states(rllib.callbacks_of(runner)),
     }
-    running = None
-    if runner.env is not None and not runner._needs_initial_reset:
-        try:
-            running = runner.running_state(way)
-            running = None if running is None else _packed(running)
-        except Exception:  # it could be saved when it was tried; now it holds what cannot
-            running = None
-    if running is None and runner.env is not None:
-        _begin_anew(runner, salt)
-    sampler = ("_needs_initial_reset", "_seed", "num_env_steps_sampled_lifetime")
-    return _packed(
-        {**state, "running": running, "sampler": {name: getattr(runner, name) for name in sampler}}
-    )
 
+    def packed(envs: Any) -> bytes:
+        sampler = rllib.sampler_state(runner, episodes=not batched)
+        sampler = {name: _on("cpu", value) for name, value in sampler.items()}
+        return _packed({**state, "running" if batched else "envs": envs, "sampler": sampler})
 
-def _restore_batched(runner: Any, state: dict[str, Any]) -> None:
-    if state["running"] is not None:
-        runner.set_running_state(state["way"], _unpacked(state["running"]))
+    if runner.env is None:
+        return packed(None)
+    with suppress(Exception):  # it could be saved when it was tried; now it, or an info, holds what cannot
+        if not batched:
+            envs = _vector_state(runner.env, way)
+        else:
+            envs = None if rllib.needs_reset(runner) else runner.running_state(way)
+        if envs is not None:
+            return packed(_packed(envs) if batched else envs)
+    _reset_episodes(runner, salt)
+    return packed(None)
 
 
 def _restore_runner(runner: Any, states: dict[str, bytes], name: str) -> bool:
@@ -275,39 +220,35 @@ def _restore_runner(runner: Any, states: dict[str, bytes], name: str) -> bool:
     if saved is None:
         return False
     state = _unpacked(saved)
-    pieces = [len(runner._env_to_module.connectors), len(runner._module_to_env.connectors)]
+    pipelines = rllib.connectors_of(runner)
+    pieces = [len(pipeline.connectors) for pipeline in pipelines]
     if state["num_envs"] != runner.num_envs or [len(part) for part in state["connectors"]] != pieces:
-        return runner.env is None  # the driver's, beside remote ones: it has no episodes to lose
+        return runner.env is None  # the driver's, next to remote ones: it has no episodes to lose
     if ("running" in state) != hasattr(runner, "running_state"):
         return runner.env is None  # made by the other path: it begins new episodes
-    if runner.env is not None and "running" in state:
-        _restore_batched(runner, state)
-    elif runner.env is not None and state["envs"] is not None:
-        _restore_vector(runner.env, state["way"], state["envs"])
-    for attribute, value in state["sampler"].items():
-        setattr(runner, attribute, value)
-    if torch.device(runner._device).type != "cpu" and runner._cached_to_module is not None:
-        runner._cached_to_module = tree.map_structure(
-            lambda leaf: leaf.to(runner._device) if isinstance(leaf, torch.Tensor) else leaf,
-            runner._cached_to_module,
-        )
-    runner._weights_seq_no = state["weights_seq_no"]
-    _restore_pipeline(runner._env_to_module, state["connectors"][0])
-    _restore_pipeline(runner._module_to_env, state["connectors"][1])
-    _restore_callbacks(runner._callbacks, state["callbacks"])
+    if runner.env is not None:
+        if state.get("running") is not None:
+            runner.set_running_state(state["way"], _unpacked(state["running"]))
+        elif state.get("envs") is not None:
+            _restore_vector(runner.env, state["way"], state["envs"])
+    sampler, device = state["sampler"], rllib.device_of(runner)
+    if torch.device(device).type != "cpu":
+        sampler = {name: _on(device, value) for name, value in sampler.items()}
+    rllib.set_sampler_state(runner, sampler)
+    rllib.set_weights_version(runner, state["weights_seq_no"])
+    for pipeline, pieces_state in zip(pipelines, state["connectors"], strict=True):
+        _restore_pipeline(pipeline, pieces_state)
+    _restore_callbacks(rllib.callbacks_of(runner), state["callbacks"])
     set_generators(state["generators"])
     return True
 
 
-def _begin_anew(runner: Any, salt: int) -> None:
+def _reset_episodes(runner: Any, salt: int) -> None:
     """New episodes at the next step, from a seed that a restored runner will have too."""
-    runner._needs_initial_reset = True
-    if runner._seed is not None:
+    rllib.reset_at_next_sample(runner)
+    if rllib.seed_of(runner) is not None:
         entropy = [runner.config.seed, runner.worker_index or 0, int(runner.config.in_evaluation), salt]
-        runner._seed = int(np.random.SeedSequence(entropy).generate_state(1)[0] >> 1)
-    runner._ongoing_episodes = [None for _ in range(runner.num_envs)]
-    runner._ongoing_episodes_for_metrics.clear()
-    runner._cached_to_module = None
+        rllib.set_seed(runner, int(np.random.SeedSequence(entropy).generate_state(1)[0] >> 1))
 
 
 def _vector_state(vector: Any, way: str) -> dict[str, Any] | None:
@@ -319,7 +260,7 @@ def _vector_state(vector: Any, way: str) -> dict[str, Any] | None:
         return None
     return {
         "envs": env_state.dump(inner.envs, way),
-        "vector": {name: getattr(inner, name) for name in _VECTOR if hasattr(inner, name)},
+        "vector": rllib.vector_state(inner),
         "restarts": env_restarts.counters(inner.envs),
     }
 
@@ -328,13 +269,18 @@ def _restore_vector(vector: Any, way: str, state: dict[str, Any]) -> None:
     inner = vector.unwrapped
     inner.envs = env_state.load(inner.envs, way, state["envs"])
     env_restarts.set_counters(inner.envs, state.get("restarts"))
-    vars(inner).update(state["vector"])
+    rllib.set_vector_state(inner, state["vector"])
 
 
 def _learner_state(learner: Any) -> bytes:
-    """What adapts while learning and RLlib does not save: coefficients, scalers, times of target updates."""
+    """What adapts while learning and RLlib does not save: coefficients, scalers, times of target updates.
+
+    They are the learner's dictionaries by policy; weights and optimizers are in RLlib's checkpoint.
+    """
     variables = {
-        name: {key: _variable(value) for key, value in values.items()} for name, values in _variables(learner)
+        name: {key: _variable(value) for key, value in values.items()}
+        for name, values in vars(learner).items()
+        if isinstance(values, dict) and all(isinstance(key, str) for key in values)
     }
     return _packed({"generators": generators(), "variables": variables})
 
@@ -349,27 +295,22 @@ def _restore_learner(learner: Any, saved: bytes) -> None:
     set_generators(state["generators"])
 
 
-def _variables(learner: Any) -> Iterator[tuple[str, dict[str, Any]]]:
-    """The learner's own dictionaries by policy; weights and optimizers are in RLlib's checkpoint."""
-    for name, values in vars(learner).items():
-        known = name in ("_params", "_named_optimizers")
-        if isinstance(values, dict) and not known and all(isinstance(key, str) for key in values):
-            yield name, values
+def _current(variable: Any) -> Any:
+    return variable.get_current_value() if isinstance(variable, Scheduler) else variable
 
 
 def _variable(value: Any) -> Any:
     """A variable as plain data; None for what is no variable."""
-    value = getattr(value, "_curr_value", value)  # of a schedule
+    value = _current(value)
     if isinstance(value, torch.Tensor):
         return value.detach().cpu().numpy().copy()
-    if hasattr(value, "load_state_dict"):
+    if hasattr(value, "load_state_dict") and not isinstance(value, torch.optim.Optimizer):
         return value.state_dict()
     return value if isinstance(value, int | float) else None
 
 
 def _set_variable(variables: dict[str, Any], key: str, value: Any) -> None:
-    current = variables[key] if isinstance(variables, LambdaDefaultDict) else variables.get(key)
-    current = getattr(current, "_curr_value", current)
+    current = _current(variables[key] if isinstance(variables, LambdaDefaultDict) else variables.get(key))
     if isinstance(current, torch.Tensor):
         current.data.copy_(torch.as_tensor(value))  # in place: an optimizer may hold it
     elif current is not None and hasattr(current, "load_state_dict"):
@@ -381,7 +322,7 @@ def _set_variable(variables: dict[str, Any], key: str, value: Any) -> None:
 def _pipeline_state(pipeline: Any) -> list[dict[str, Any]]:
     return [
         piece.whole_state() if isinstance(piece, NormalizeObservations) else piece.get_state()
-        for piece in pipeline.connectors
+        for piece in (pipeline.connectors if pipeline is not None else ())
     ]
 
 
@@ -413,12 +354,14 @@ def _as_list(callbacks: Any) -> list[Any]:
     return list(callbacks) if isinstance(callbacks, list | tuple) else [callbacks] if callbacks else []
 
 
-def _on_cpu(value: Any) -> Any:
-    """Tensors of a batch that waits for its action, readable on a machine without the same GPU."""
+def _on(device: Any, value: Any) -> Any:
+    """A batch that waits for its action, with its tensors on a device: a resume may have no such GPU."""
     if not isinstance(value, dict) or not value:
         return value
     try:
-        return tree.map_structure(lambda leaf: leaf.cpu() if isinstance(leaf, torch.Tensor) else leaf, value)
+        return tree.map_structure(
+            lambda leaf: leaf.to(device) if isinstance(leaf, torch.Tensor) else leaf, value
+        )
     except (TypeError, ValueError):
         return value
 

@@ -7,24 +7,38 @@ anything else is reported, never accepted in silence.
 
 from __future__ import annotations
 
+import fnmatch
+import functools
+
 from rayfish.experiment.sections import ALGORITHMS, OFFLINE
 
-_OLD_STACK = "only RLlib's old stack reads it; remove it"
 _TF = "it is for TensorFlow, which RLlib's new stack does not run on; remove it"
+
+_OF_OLD_STACK = {
+    "rollouts": "compress_observations sampler_perf_stats_ema_coef",
+    "training": "categorical_distribution_temperature minibatch_buffer_size num_multi_gpu_tower_stacks "
+    "replay_proportion replay_buffer_num_slots learner_queue_timeout timeout_s_aggregator_manager "
+    "target_worker_clipping lagrangian lagrangian_thresh",
+    "multi_agent": "policy_map_capacity policy_states_are_swappable",
+    "reporting": "metrics_episode_collection_timeout_s",
+    "debugging": "fake_sampler",
+    "evaluation": "off_policy_estimation_methods ope_split_batch_by_episode",
+    "offline_data": "postprocess_inputs shuffle_buffer_size input_config output_config offline_sampling",
+    "framework": "torch_compile_worker torch_compile_worker_dynamo_backend torch_compile_worker_dynamo_mode",
+}
+"""Section -> its keys that only RLlib's old stack reads."""
 
 DEAD_KEYS: dict[str, str] = {
     "environment.disable_env_checking": "`rayfish env check` checks an environment; remove it",
     "environment.render_env": "watch a trained policy with `rayfish view`; remove it",
     "environment.is_atari": "use environment.atari=true",
-    "environment.observation_space": "the environment tells its spaces; remove it",
-    "environment.action_space": "the environment tells its spaces; remove it",
+    "environment.observation_space": "the environment defines its spaces; remove it",
+    "environment.action_space": "the environment defines its spaces; remove it",
     "environment.action_mask_key": "the mask is always observation['action_mask']; remove it",
-    "rollouts.compress_observations": _OLD_STACK,
     "rollouts.preprocessor_pref": "preprocess in the environment (gymnasium.ObservationWrapper); remove it",
     "rollouts.exploration_config": "use training.epsilon (DQN), or exploration.exploration_config",
     "rollouts.sample_collector": "use rollouts.env_runner_cls, or a connector; remove it",
     "rollouts.remote_env_batch_wait_ms": "use rollouts.gym_env_vectorize_mode: async; remove it",
-    "rollouts.sampler_perf_stats_ema_coef": _OLD_STACK,
     "rollouts.enable_tf1_exec_eagerly": _TF,
     "training.use_gae": "PPO always uses GAE, and APPO V-trace; remove it",
     "training.vtrace": "IMPALA and APPO always use V-trace; remove it",
@@ -37,48 +51,29 @@ DEAD_KEYS: dict[str, str] = {
     "training.hiddens": "use training.model.head_fcnet_hiddens",
     "training.adam_epsilon": "use training.optimizer.epsilon",
     "training.before_learn_on_batch": "use learners.learner_connector",
-    "training.categorical_distribution_temperature": _OLD_STACK,
     "training.optimization_config": "use training.actor_lr, critic_lr and alpha_lr",
     "training.opt_type": "use training.optimizer.type",
     "training.decay": "use training.optimizer.decay",
     "training.momentum": "use training.optimizer.momentum",
-    "training.minibatch_buffer_size": _OLD_STACK,
-    "training.num_multi_gpu_tower_stacks": _OLD_STACK,
-    "training.replay_proportion": _OLD_STACK,
-    "training.replay_buffer_num_slots": _OLD_STACK,
-    "training.learner_queue_timeout": _OLD_STACK,
-    "training.timeout_s_aggregator_manager": _OLD_STACK,
-    "training.target_worker_clipping": _OLD_STACK,
-    "training.lagrangian": _OLD_STACK,
-    "training.lagrangian_thresh": _OLD_STACK,
     "multi_agent.observation_fn": "use rollouts.env_to_module_connector; remove it",
-    "multi_agent.policy_map_capacity": _OLD_STACK,
-    "multi_agent.policy_states_are_swappable": _OLD_STACK,
-    "reporting.metrics_episode_collection_timeout_s": _OLD_STACK,
     "reporting.custom_stats_cls_lookup": "log with metrics_logger in a callback; remove it",
     "reporting.keep_per_episode_custom_metrics": "log with metrics_logger in a callback; remove it",
-    "debugging.fake_sampler": _OLD_STACK,
-    "evaluation.off_policy_estimation_methods": _OLD_STACK,
-    "evaluation.ope_split_batch_by_episode": _OLD_STACK,
     "evaluation.broadcast_offline_eval_runner_states": "nothing reads it; remove it",
     "resources.placement_strategy": "only Ray Tune reads it, and Rayfish places its own workers; remove it",
     "resources.custom_resources_for_main_process": "the main process runs where it was started; remove it",
-    "offline_data.postprocess_inputs": _OLD_STACK,
-    "offline_data.shuffle_buffer_size": _OLD_STACK,
-    "offline_data.input_config": _OLD_STACK,
-    "offline_data.output_config": _OLD_STACK,
     "offline_data.output_max_file_size": "use offline_data.output_max_rows_per_file",
-    "offline_data.offline_sampling": _OLD_STACK,
     "offline_data.prelearner_module_synch_period": "nothing reads it; remove it",
     "framework.eager_tracing": _TF,
     "framework.eager_max_retraces": _TF,
     "framework.tf_session_args": _TF,
     "framework.local_tf_session_args": _TF,
-    "framework.torch_compile_worker": _OLD_STACK,
-    "framework.torch_compile_worker_dynamo_backend": _OLD_STACK,
-    "framework.torch_compile_worker_dynamo_mode": _OLD_STACK,
     "framework.torch_compile_learner_what_to_compile": "PPO's learner compiles its update; remove it",
     "framework.torch_skip_nan_gradients": "RLlib 2.60 steps with the NaNs anyway; use training.grad_clip",
+    **{
+        f"{section}.{key}": "only RLlib's old stack reads it; remove it"
+        for section, keys in _OF_OLD_STACK.items()
+        for key in keys.split()
+    },
 }
 """Dotted key -> what to use instead, or why to remove it."""
 
@@ -93,51 +88,9 @@ _NO_ADVANTAGES = "it does not weigh actions by their advantage; remove it"
 _BY_NETWORK = "use actor_grad_clip_by_global_norm, critic_... and world_model_..."
 _EPOCHS = ("minibatch_size", "num_epochs", "shuffle_batch_per_epoch")
 _INPUT = (
-    "dataset_num_iters_per_learner",
-    "ignore_final_observation",
-    "input_",
-    "input_compress_columns",
-    "input_filesystem",
-    "input_filesystem_kwargs",
-    "input_read_batch_size",
-    "input_read_episodes",
-    "input_read_method",
-    "input_read_method_kwargs",
-    "input_read_sample_batches",
-    "input_read_schema",
-    "iter_batches_kwargs",
-    "map_batches_kwargs",
-    "materialize_data",
-    "materialize_mapped_data",
-    "offline_data_class",
-    "prelearner_buffer_class",
-    "prelearner_buffer_kwargs",
-    "prelearner_class",
-    "prelearner_use_recorded_module_states",
-    "actions_in_input_normalized",
+    *("actions_in_*", "dataset_*", "ignore_*", "input_*", "iter_*", "map_*", "materialize_*"),
+    *("offline_data_class", "prelearner_*"),
 )
-_OFFLINE_EVALUATION = (
-    "custom_resources_per_offline_eval_runner",
-    "dataset_num_iters_per_offline_eval_runner",
-    "ignore_offline_eval_runner_failures",
-    "max_num_offline_eval_runner_restarts",
-    "max_requests_in_flight_per_offline_eval_runner",
-    "num_cpus_per_offline_eval_runner",
-    "num_gpus_per_offline_eval_runner",
-    "num_offline_eval_runners",
-    "offline_eval_batch_size_per_runner",
-    "offline_eval_rl_module_inference_only",
-    "offline_eval_runner_class",
-    "offline_eval_runner_health_probe_timeout_s",
-    "offline_eval_runner_restore_timeout_s",
-    "offline_evaluation_interval",
-    "offline_evaluation_timeout_s",
-    "offline_evaluation_type",
-    "offline_loss_for_module_fn",
-    "restart_failed_offline_eval_runners",
-    "validate_offline_eval_runners_after_construction",
-)
-
 _SYNCHRONOUS = tuple(name for name in ALGORITHMS if name not in _ASYNCHRONOUS)
 
 DEAD_FOR: dict[str, tuple[tuple[str, ...], str]] = {
@@ -168,15 +121,21 @@ DEAD_FOR: dict[str, tuple[tuple[str, ...], str]] = {
     "learners.max_requests_in_flight_per_aggregator_actor": (_SYNCHRONOUS, _FOR_ASYNCHRONOUS),
     "learners.max_requests_in_flight_per_learner": (_SYNCHRONOUS, _FOR_ASYNCHRONOUS),
     **{f"offline_data.{key}": (_ONLINE, _FOR_OFFLINE) for key in _INPUT},
-    **{f"evaluation.{key}": (_ONLINE, _FOR_OFFLINE) for key in _OFFLINE_EVALUATION},
+    "evaluation.*offline_*": (_ONLINE, _FOR_OFFLINE),
 }
-"""Dotted key -> the algorithms that do not read it, and what to use instead."""
+"""Dotted key or pattern of keys -> the algorithms that do not read it, and what to use instead."""
+
+
+@functools.cache
+def unread_by(dotted: str) -> tuple[tuple[str, ...], str]:
+    """The algorithms that do not read a key, and what to use instead."""
+    patterns = (key for key in DEAD_FOR if key == dotted or ("*" in key and fnmatch.fnmatchcase(dotted, key)))
+    return DEAD_FOR.get(next(patterns, ""), ((), ""))
 
 
 def is_dead(dotted: str, algo: str | None = None) -> bool:
     """Whether nothing reads a key: for one algorithm, or for any when None."""
-    algorithms = DEAD_FOR.get(dotted, ((), ""))[0]
-    return dotted in DEAD_KEYS or algo in algorithms
+    return dotted in DEAD_KEYS or algo in unread_by(dotted)[0]
 
 
 _RUNNERS = "rollouts.num_env_runners|evaluation.evaluation_num_env_runners"

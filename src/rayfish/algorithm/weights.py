@@ -1,12 +1,17 @@
-"""Taking a built algorithm apart: its modules and normaliser for saving, its weights for loading."""
+"""The weights of a built algorithm: saved, loaded, and checked for NaN; and its normaliser."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import torch
+
 from rayfish.algorithm.normalise import NormalizeObservations, normaliser_of
+from rayfish.compat import rllib_internals as rllib
 from rayfish.errors import CheckpointError
 from rayfish.experiment.mapping import PolicyMapping
 
@@ -16,10 +21,12 @@ if TYPE_CHECKING:
     from rayfish.envs.build import EnvInfo
     from rayfish.experiment import Experiment
 
+_MAY_BE_INFINITE = ("mean_kl_loss",)  # two policies that exclude each other's actions
+
 
 def policy_parts(algorithm: Algorithm, experiment: Experiment, info: EnvInfo) -> dict[str, Any]:
     """What `run.policy.save_policy` writes, taken from the newest weights."""
-    function = experiment.get("multi_agent.policy_mapping_fn")
+    function, normaliser = experiment.get("multi_agent.policy_mapping_fn"), normaliser_of(algorithm)
     mapping = {}
     if info.kind == "multi" and not function:
         policy_of = PolicyMapping.of(experiment)
@@ -28,7 +35,7 @@ def policy_parts(algorithm: Algorithm, experiment: Experiment, info: EnvInfo) ->
     return {
         "modules": modules(algorithm),
         "algo": experiment.algo.name,
-        "normaliser": normaliser_statistics(algorithm),
+        "normaliser": normaliser.statistics() if normaliser is not None else {},
         "normalize_actions": bool(algorithm.config.normalize_actions),
         "clip_actions": bool(algorithm.config.clip_actions),
         "mapping": mapping,
@@ -39,11 +46,13 @@ def policy_parts(algorithm: Algorithm, experiment: Experiment, info: EnvInfo) ->
 
 def modules(algorithm: Algorithm) -> dict[str, Any]:
     """Policy name -> RLModule with the learner's weights, wherever the learner lives."""
-    learner = algorithm.learner_group._learner if algorithm.learner_group.is_local else None
+    learner = local_learner(algorithm)
     if learner is not None:
         return {str(name): learner.module[name] for name in learner.module.keys()}  # noqa: SIM118
     if algorithm.env_runner_group is None:  # recorded data and remote learners: no copy in the driver
-        module = algorithm.config.get_multi_rl_module_spec(spaces=_spaces(algorithm)).build()
+        config = algorithm.config
+        spaces = {"default_policy": (config.observation_space, config.action_space)}
+        module = config.get_multi_rl_module_spec(spaces=spaces).build()
         module.set_state(algorithm.learner_group.get_weights())
     else:
         sync_runners(algorithm)
@@ -51,9 +60,12 @@ def modules(algorithm: Algorithm) -> dict[str, Any]:
     return dict(module.items()) if hasattr(module, "items") else {"default_policy": module}
 
 
-def _spaces(algorithm: Algorithm) -> dict[str, Any]:
-    config = algorithm.config
-    return {"default_policy": (config.observation_space, config.action_space)}
+def local_learner(algorithm: Algorithm) -> Any:
+    """The learner in this process; None where learners are remote or there is none."""
+    group = getattr(algorithm, "learner_group", None)
+    if group is None or group.is_remote:
+        return None
+    return next(group.foreach_learner(lambda learner: learner).ignore_errors()).get()
 
 
 def sync_runners(algorithm: Algorithm) -> None:
@@ -72,30 +84,18 @@ def restore(algorithm: Algorithm, tree: Path) -> None:
     if algorithm.env_runner_group is None:
         # RLlib's own method syncs env runners afterwards, which learners from recorded data lack.
         Checkpointable.restore_from_path(algorithm, path)
-        algorithm.learner_group.foreach_learner(_own_rates)
-        return
-    algorithm.restore_from_path(path)
-    algorithm.learner_group.foreach_learner(_own_rates)
+    else:
+        algorithm.restore_from_path(path)
+    algorithm.learner_group.foreach_learner(rllib.apply_fixed_rates)
     for group in (algorithm.env_runner_group, algorithm.eval_env_runner_group):
         if group is not None:
-            # RLlib leaves remote runners with the weights they were built with.
-            group.foreach_env_runner(_forget_weights)
+            # RLlib leaves remote runners with the weights they were built with: any others are newer.
+            group.foreach_env_runner(partial(rllib.set_weights_version, version=-1))
             group.sync_weights(
                 from_worker_or_learner_group=algorithm.learner_group,
                 inference_only=True,
                 timeout_seconds=None,
             )
-
-
-def _own_rates(learner: Any) -> None:
-    """An optimizer's saved state brings its learning rate along; the experiment may say another by now."""
-    for optimizer, schedule in learner._optimizer_lr_schedules.items():
-        if schedule is not None and not schedule.use_schedule:
-            learner._set_optimizer_lr(optimizer, lr=schedule.get_current_value())
-
-
-def _forget_weights(runner: Any) -> None:
-    runner._weights_seq_no = -1  # older than any: the next weights are taken
 
 
 def load_normaliser(algorithm: Algorithm, tree: Path) -> None:
@@ -112,17 +112,8 @@ def load_normaliser(algorithm: Algorithm, tree: Path) -> None:
     )
 
 
-def normaliser_statistics(algorithm: Algorithm) -> dict[str, Any]:
-    """Policy name -> mean and spread per observation leaf; empty without normalisation."""
-    piece = normaliser_of(algorithm)
-    return piece.statistics() if piece is not None else {}
-
-
 def load_weights(algorithm: Algorithm, tree: Path) -> None:
-    """Puts the weights of another checkpoint's RLlib tree into the learner; nothing else of it.
-
-    :raises CheckpointError: a layer is missing or has another shape
-    """
+    """Puts the weights of another checkpoint's RLlib tree into the learner, if they fit."""
     from ray.rllib.core.rl_module.multi_rl_module import MultiRLModule
 
     saved = MultiRLModule.from_checkpoint(str((tree / "learner_group/learner/rl_module").resolve()))
@@ -148,3 +139,39 @@ def _differences(policy: str, saved: Mapping[str, Any], current: Mapping[str, An
         for key, value in current.items()
         if tuple(saved[key].shape) != tuple(value.shape)
     ]
+
+
+def broken_losses(result: Mapping[str, Any]) -> list[str]:
+    """The losses of a training result that are NaN or infinite: `policy/loss is nan`."""
+    found = []
+    for policy, values in (result.get("learners") or {}).items():
+        steps = values.get("num_module_steps_trained") if isinstance(values, Mapping) else 0
+        if not steps or _is_broken(steps):  # without an update RLlib reports losses of NaN
+            continue
+        for key, value in values.items():
+            if "loss" in key and key not in _MAY_BE_INFINITE and _is_broken(value):
+                found.append(f"{policy}/{key} is {float(value)}")
+    return found
+
+
+def broken_weights(algorithm: Algorithm) -> list[str]:
+    """The layers with weights that are NaN or infinite: `policy/layer`."""
+    results = algorithm.learner_group.foreach_learner(_broken_parameters)
+    return next((result.get() for result in results.ignore_errors()), [])
+
+
+def _broken_parameters(learner: Any) -> list[str]:
+    return [
+        f"{policy}/{layer}"
+        for policy, module in learner.module.items()
+        if isinstance(module, torch.nn.Module)
+        for layer, weights in module.named_parameters()
+        if not bool(torch.isfinite(weights).all())
+    ]
+
+
+def _is_broken(value: Any) -> bool:
+    try:
+        return not math.isfinite(float(value))
+    except (TypeError, ValueError):
+        return False

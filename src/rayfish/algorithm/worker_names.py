@@ -1,4 +1,4 @@
-"""An env runner as `foreach_worker` of old RLlib handed it out: `worker.get_policy().get_weights()`."""
+"""An env runner as old RLlib's `foreach_worker` passed it: `worker.get_policy().get_weights()`."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from rayfish.models.summary import Model
 
 
 def call(runner: Any, function: Callable[[Any], Any]) -> tuple[str, Any]:
-    """On a runner: ("", what the function gives), or (what it raised, None).
+    """On a runner: ("", what the function returns), or (what it raised, None).
 
-    RLlib takes an exception for a fault of the runner: it would restart it and drop the answer in silence.
+    RLlib takes an exception for a fault of the runner: it would restart it and silently drop the result.
     """
     try:
         return "", function(runner)
@@ -26,10 +26,7 @@ def call(runner: Any, function: Callable[[Any], Any]) -> tuple[str, Any]:
 
 
 def answers(given: list[tuple[str, Any]]) -> list[Any]:
-    """What `call` gave on every runner.
-
-    :raises CodeError: the function failed on one of them
-    """
+    """What `call` returned on every runner; CodeError where the function failed on one of them."""
     failed = next((text for text, _ in given if text), "")
     if failed:
         raise CodeError(f"the function failed on an env runner: {failed}", "fix that line")
@@ -103,7 +100,7 @@ class RolloutWorker:
 
 
 class WorkerPolicy:
-    """A runner's copy of one policy."""
+    """A runner's copy of one policy; every other attribute is the module's own."""
 
     def __init__(self, name: str, module: Any) -> None:
         self.name = name
@@ -122,6 +119,11 @@ class WorkerPolicy:
     def set_weights(self, weights: Mapping[str, Any]) -> None:
         """Takes over weights, until the next iteration brings the learner's."""
         self._module.set_state(dict(weights))
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "_module":  # while it is unpickled
+            raise AttributeError(name)
+        return getattr(self._module, name)
 
 
 def _innermost(env: Any) -> Any:

@@ -1,10 +1,11 @@
-"""The processes of an algorithm: who is there, who died and how often, and ending them without asking.
+"""The processes of an algorithm: their state, how often each died, and how to kill those that hang.
 
-RLlib keeps a count of restarts only; Ray's own table of actors also knows who, and what is left.
+RLlib only counts restarts; Ray's own table of actors also has which worker died, and how often it may again.
 """
 
 from __future__ import annotations
 
+import functools
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -15,7 +16,9 @@ from typing import TYPE_CHECKING, Any
 from torch import nn
 
 from rayfish import threads
-from rayfish.compat.ray_internals import actor_table
+from rayfish.algorithm.weights import local_learner
+from rayfish.compat.ray_internals import actor_row
+from rayfish.compat.rllib_internals import actors_of, has_lost_actors, learner_index
 from rayfish.supervise import watchdog
 
 if TYPE_CHECKING:
@@ -28,14 +31,11 @@ if TYPE_CHECKING:
 class WorkerStatus:
     """One env runner as Ray sees it.
 
-    :param name: as logs call it: "runner 2", "evaluation runner 1"
     :param pid: of its newest process
-    :param deaths: how often its process ended
-    :param limit: how often it may be restarted
-    :param alive: it is ready for work, as far as Ray knows
-    :param gone: it will not be restarted again
+    :param deaths: how often its process ended; at most `limit` times it is restarted
+    :param gone: not to be restarted again
     :param trains: its steps are for training, not for evaluation
-    :param cause: what Ray says of its end, "" while it lives
+    :param cause: Ray's text on its end, "" while it lives
     """
 
     name: str
@@ -50,25 +50,20 @@ class WorkerStatus:
 
 def census(algorithm: Algorithm) -> list[WorkerStatus]:
     """Every remote env runner."""
-    from ray.core.generated import gcs_pb2
-
     found: list[WorkerStatus] = []
-    managers = [entry for entry in _managers(algorithm) if entry[2].num_actors()]
-    table: Any = actor_table() if managers else None
-    for role, trains, manager in managers:
-        for number, actor in manager._actors.items():
-            data = table.get_actor_info(actor._actor_id)
-            if data is None:
+    for role, trains, group in _groups(algorithm):
+        for number, actor in actors_of(group).items():
+            row = actor_row(actor)
+            if row is None:
                 continue
-            row = gcs_pb2.ActorTableData.FromString(data)
-            state_now = gcs_pb2.ActorTableData.ActorState.Name(row.state)
-            gone = state_now == "DEAD"
+            state = row.ActorState.Name(row.state)
+            gone = state == "DEAD"
             worker = WorkerStatus(
                 name=f"{role} {number}",
                 pid=row.pid,
                 deaths=row.num_restarts + gone,
                 limit=row.max_restarts,
-                alive=state_now == "ALIVE",
+                alive=state == "ALIVE",
                 gone=gone,
                 trains=trains,
                 cause=row.death_cause.actor_died_error_context.error_message if gone else "",
@@ -78,12 +73,12 @@ def census(algorithm: Algorithm) -> list[WorkerStatus]:
 
 
 def troubled(algorithm: Algorithm, restarts: dict[str, int]) -> bool:
-    """Whether RLlib has missed a runner since the last call; `restarts` is what it remembers."""
+    """Whether RLlib has missed a runner since the last call, which left its counts in `restarts`."""
     changed = False
-    for role, _, manager in _managers(algorithm):
-        changed |= manager.num_healthy_actors() < manager.num_actors()
-        changed |= manager.total_num_restarts() != restarts.get(role, 0)
-        restarts[role] = manager.total_num_restarts()
+    for role, _, group in _groups(algorithm):
+        changed |= group.num_healthy_remote_env_runners() < group.num_remote_env_runners()
+        changed |= group.num_remote_worker_restarts() != restarts.get(role, 0)
+        restarts[role] = group.num_remote_worker_restarts()
     return changed
 
 
@@ -99,22 +94,22 @@ def none_is_left(algorithm: Algorithm) -> bool:
 
 def learner_is_lost(algorithm: Algorithm) -> bool:
     """Whether a remote learner has died."""
-    manager = _learner_manager(algorithm)
-    return manager is not None and manager.num_healthy_actors() < manager.num_actors()
+    group = getattr(algorithm, "learner_group", None)
+    return group is not None and group.is_remote and has_lost_actors(group)
 
 
 def follow_learners(
     algorithm: Algorithm, setup: Callable[[str], None] | None, patience: watchdog.Patience
 ) -> None:
-    """Every update of a network counts as progress, and what remote learners log is heard."""
+    """Every update of a network counts as progress, and what remote learners log is captured."""
     _count_updates()
-    if _learner_manager(algorithm) is not None:
+    if algorithm.learner_group.is_remote:
         algorithm.learner_group.foreach_learner(partial(_follow, setup=setup, patience=patience))
 
 
 def thread_counts(algorithm: Algorithm, info: EnvInfo) -> dict[str, int]:
     """How many torch threads acting and learning get in this process; remote workers have those of Ray."""
-    config, learner = algorithm.config, _local_learner(algorithm)
+    config, learner = algorithm.config, local_learner(algorithm)
     actor = getattr(getattr(algorithm, "env_runner", None), "module", None)
 
     def fitting(module: Any, rows: float) -> int:
@@ -136,7 +131,7 @@ def thread_counts(algorithm: Algorithm, info: EnvInfo) -> dict[str, int]:
 def share_threads(algorithm: Algorithm, counts: dict[str, int]) -> None:
     """Gives updates in this process their own number of threads; `counts` may change later."""
     threads.use(counts["acting"])
-    learner = _local_learner(algorithm)
+    learner = local_learner(algorithm)
     if learner is not None:
         update = learner.update
 
@@ -147,12 +142,8 @@ def share_threads(algorithm: Algorithm, counts: dict[str, int]) -> None:
         learner.update = update_with_threads
 
 
-def _local_learner(algorithm: Algorithm) -> Any:
-    return getattr(getattr(algorithm, "learner_group", None), "_learner", None)
-
-
 def end_all(algorithm: Algorithm) -> None:
-    """Ends the algorithm's processes without asking them: one that hangs would never answer."""
+    """Kills the algorithm's processes: one that hangs would never answer."""
     _kill_workers(algorithm)
     with suppress(Exception):
         algorithm.stop()
@@ -175,42 +166,36 @@ def stop(algorithm: Algorithm, within_s: float) -> None:
 def _kill_workers(algorithm: Algorithm) -> None:
     import ray
 
-    managers = [manager for _, _, manager in _managers(algorithm)]
-    learners = _learner_manager(algorithm)
-    for manager in [*managers, *([learners] if learners is not None else [])]:
-        for actor in manager._actors.values():
-            with suppress(Exception):
-                ray.kill(actor)
+    groups = [group for _, _, group in _groups(algorithm)]
+    learners = getattr(algorithm, "learner_group", None)
+    if learners is not None and learners.is_remote:
+        groups.append(learners)
+    for actor in (actor for group in groups for actor in actors_of(group).values()):
+        with suppress(Exception):
+            ray.kill(actor)
 
 
-def _managers(algorithm: Algorithm) -> Iterator[tuple[str, bool, Any]]:
-    groups = (
-        ("runner", True, getattr(algorithm, "env_runner_group", None)),
-        ("evaluation runner", False, getattr(algorithm, "eval_env_runner_group", None)),
-    )
-    for role, trains, group in groups:
+def _groups(algorithm: Algorithm) -> Iterator[tuple[str, bool, Any]]:
+    """The groups of env runners: (what logs call a runner of it, whether it trains, group)."""
+    for role, trains, name in (
+        ("runner", True, "env_runner_group"),
+        ("evaluation runner", False, "eval_env_runner_group"),
+    ):
+        group = getattr(algorithm, name, None)
         if group is not None:
-            yield role, trains, group._worker_manager
-
-
-def _learner_manager(algorithm: Algorithm) -> Any:
-    group = getattr(algorithm, "learner_group", None)
-    return group._worker_manager if group is not None and group.is_remote else None
+            yield role, trains, group
 
 
 def _follow(learner: Any, setup: Callable[[str], None] | None, patience: watchdog.Patience) -> None:
     if setup is not None:
-        setup(f"learner {learner._learner_index or 0}")
+        setup(f"learner {learner_index(learner)}")
     _count_updates()
     watchdog.watch_process(patience)
 
 
-_counting: list[Any] = []
-
-
+@functools.cache
 def _count_updates() -> None:
     """Once per process: a hook that every torch optimizer calls after a step."""
-    if not _counting:
-        from torch.optim.optimizer import register_optimizer_step_post_hook
+    from torch.optim.optimizer import register_optimizer_step_post_hook
 
-        _counting.append(register_optimizer_step_post_hook(watchdog.report_progress))
+    register_optimizer_step_post_hook(watchdog.report_progress)

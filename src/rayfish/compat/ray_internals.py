@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 
@@ -15,14 +17,16 @@ def worker_output_dispatcher() -> Any:
     return ray_logging.global_worker_stdstream_dispatcher
 
 
-def actor_table() -> Any:
-    """Ray's table of actors: pid, restarts and cause of death, by `get_actor_info(actor_id)`.
+def actor_row(actor: Any) -> Any:
+    """An actor's row in Ray's table (pid, restarts, cause of death); None for one that Ray does not know.
 
     The public state API needs the dashboard. Without it a worker's restarts and end go unnoticed.
     """
     from ray._private import state
+    from ray.core.generated import gcs_pb2
 
-    return state.state._connect_and_get_accessor()
+    data = state.state._connect_and_get_accessor().get_actor_info(actor._actor_id)
+    return None if data is None else gcs_pb2.ActorTableData.FromString(data)
 
 
 def deprecated_value() -> Any:
@@ -40,3 +44,18 @@ def bundled_pynvml() -> Any:
     from ray._private.thirdparty import pynvml
 
     return pynvml
+
+
+@contextmanager
+def results_in(folder: str) -> Iterator[None]:
+    """Lets algorithms built meanwhile make their folder in `folder`.
+
+    RLlib takes no folder. Without it each algorithm leaves an empty one in ~/ray_results.
+    """
+    from ray.tune.trainable import trainable
+
+    before, trainable.DEFAULT_STORAGE_PATH = trainable.DEFAULT_STORAGE_PATH, folder
+    try:
+        yield
+    finally:
+        trainable.DEFAULT_STORAGE_PATH = before

@@ -30,16 +30,10 @@ _RLLIB_RUNNER_KEYS = frozenset(
         "env_reset_timer",
         "env_runner_state_server_pull",
         "env_step_timer",
-        "env_to_module_connector",
-        "env_to_module_sum_episodes_length_in",
-        "env_to_module_sum_episodes_length_out",
         "episode_duration_sec_mean",
         "learner_connector",
         "mean_num_episode_lists_received",
         "module_steps",
-        "module_to_env_connector",
-        "module_to_env_sum_episodes_length_in",
-        "module_to_env_sum_episodes_length_out",
         "rlmodule_inference_timer",
         "sample",
         "time_between_sampling",
@@ -47,7 +41,7 @@ _RLLIB_RUNNER_KEYS = frozenset(
         "weights_seq_no",
     }
 )
-"""What RLlib itself puts beside the users' own values in `env_runners`."""
+"""What RLlib itself reports in `env_runners`, next to the users' own values."""
 
 _RLLIB_RUNNER_PREFIXES = (
     "num_agent_steps_sampled",
@@ -62,6 +56,8 @@ _RLLIB_RUNNER_PREFIXES = (
     "agent_episode_return",
     "module_episode_return",
     "connector_pipeline_timer",
+    "env_to_module_",  # connectors, and the episodes that go in and out
+    "module_to_env_",
 )
 _RLLIB_LEARNER_NOISE = (
     "num_",
@@ -75,10 +71,10 @@ _RLLIB_LEARNER_NOISE = (
 class Collector:
     """Follows a run: each result becomes a flat line, counters and windows carry over.
 
-    :param runners: remote env runners the experiment asks for; tells how many are lost
+    :param runners: remote env runners of the experiment; those that are missing are lost
     :param parallel_envs: environments that step at the same time, over all runners; sharpens the
         time shares while RLlib's smoothed timers still remember the first slow iterations
-    :param trained: which of RLlib's counters of `learners` tells the steps learnt from; "" where these are
+    :param trained: which of RLlib's counters in `learners` is the steps trained on; "" where these are
         the steps sampled (RLlib's PPO, which counts the whole batch with every minibatch of it)
     :param window: finished episodes that returns and lengths are means of
     """
@@ -96,17 +92,13 @@ class Collector:
         self._runners = runners
         self._shares = TimeShares(parallel_envs)
         self._last_time: float | None = None
-        self._iteration = 0
+        self.iteration = 0
+        """Iterations so far, earlier sessions included."""
         self._env_steps = 0
         self._episodes = 0
         self._trained_steps = 0
         self._total_s = 0.0
         self._windows: dict[str, deque[float]] = {}
-
-    @property
-    def iteration(self) -> int:
-        """Iterations so far, earlier sessions included."""
-        return self._iteration
 
     def update(
         self, result: Mapping[str, Any], now: float, own: Mapping[str, Any] | None = None
@@ -119,12 +111,12 @@ class Collector:
         took = _number(result.get("time_this_iter_s")) or 0.0
         self._total_s += took if self._last_time is None else max(0.0, now - self._last_time)
         self._last_time = now
-        self._iteration += 1
+        self.iteration += 1
         runners: Mapping[str, Any] = result.get("env_runners") or {}
         steps = int(_number(runners.get("num_env_steps_sampled")) or 0)
         self._env_steps += steps
 
-        line: dict[str, float] = {names.ITERATION: self._iteration, names.ENV_STEPS: self._env_steps}
+        line: dict[str, float] = {names.ITERATION: self.iteration, names.ENV_STEPS: self._env_steps}
         rollout = self._rollout(runners)
         line[names.EPISODES] = self._episodes
         everyone = (result.get("learners") or {}).get("__all_modules__") or {}
@@ -137,7 +129,7 @@ class Collector:
             line[names.STEPS_PER_S] = steps / sampling_s
         evaluation = result.get("evaluation") or {}
         if is_fresh_evaluation(evaluation):
-            line |= evaluation_metrics(evaluation, self._iteration)
+            line |= evaluation_metrics(evaluation, self.iteration)
         line |= _learners(result.get("learners") or {})
         line |= self._env(runners)
         line |= {names.env(key): value for key, value in _flat(own or {})}
@@ -150,7 +142,7 @@ class Collector:
     def state(self) -> dict[str, Any]:
         """What must be kept for the line after a resume to continue the line before it (plain JSON)."""
         return {
-            "iteration": self._iteration,
+            "iteration": self.iteration,
             "env_steps": self._env_steps,
             "episodes": self._episodes,
             "trained_steps": self._trained_steps,
@@ -159,8 +151,8 @@ class Collector:
         }
 
     def load_state(self, state: Mapping[str, Any]) -> None:
-        """Go on from what `state()` gave."""
-        self._iteration = int(state["iteration"])
+        """Continue from what `state()` returned."""
+        self.iteration = int(state["iteration"])
         self._env_steps = int(state["env_steps"])
         self._episodes = int(state["episodes"])
         self._trained_steps = int(state.get("trained_steps", 0))
@@ -174,9 +166,7 @@ class Collector:
         return sum(window) / len(window) if window else None
 
     def _rollout(self, runners: Mapping[str, Any]) -> dict[str, float]:
-        # RLlib may repeat the last series in an iteration that finished no episode.
-        finished = _number(runners.get("num_episodes")) != 0
-        data: Mapping[str, Any] = (finished and runners.get(EPISODE_KEY)) or {}
+        data = _finished(runners)
         returns = _series(data.get("returns"))
         self._episodes += len(returns)
         line: dict[str, float | None] = {names.RETURN_MEAN: self._window_mean(names.RETURN_MEAN, returns)}
@@ -190,17 +180,14 @@ class Collector:
 
     def _env(self, runners: Mapping[str, Any]) -> dict[str, float]:
         """What callbacks logged by RLlib's logger, then what environments report per episode."""
+        rllibs = {EPISODE_KEY, *_RLLIB_RUNNER_KEYS}
         own = {
             key: value
             for key, value in runners.items()
-            if key != EPISODE_KEY
-            and key not in _RLLIB_RUNNER_KEYS
-            and not key.startswith(_RLLIB_RUNNER_PREFIXES)
+            if key not in rllibs and not key.startswith(_RLLIB_RUNNER_PREFIXES)
         }
         line = {names.env(key): value for key, value in _flat(own)}
-        finished = _number(runners.get("num_episodes")) != 0
-        reported = ((finished and runners.get(EPISODE_KEY)) or {}).get("env") or {}
-        for key, value in _leaves(reported):
+        for key, value in _leaves(_finished(runners).get("env") or {}):
             name = names.env(key)
             if name not in self._windows and len(self._windows) >= MOST_SERIES:
                 continue  # an environment that names its numbers after what it sees has ever new ones
@@ -217,16 +204,19 @@ class Collector:
             self._runners = int(healthy)
         if not self._runners:
             return {}
-        line: dict[str, float] = {names.WORKERS_LOST: self._runners - int(healthy)}
-        line[names.WORKER_RESTARTS] = int(_number(faults.get("num_remote_worker_restarts")) or 0)
-        return line
+        restarts = int(_number(faults.get("num_remote_worker_restarts")) or 0)
+        return {names.WORKERS_LOST: self._runners - int(healthy), names.WORKER_RESTARTS: restarts}
+
+
+def _finished(runners: Mapping[str, Any]) -> Mapping[str, Any]:
+    """What Rayfish's callback reports of the episodes that this iteration finished."""
+    # RLlib may repeat the last series in an iteration that finished no episode.
+    finished = _number(runners.get("num_episodes")) != 0
+    return (finished and runners.get(EPISODE_KEY)) or {}
 
 
 def evaluation_metrics(evaluation: Mapping[str, Any], seed: int = 0) -> dict[str, float]:
-    """The `eval/*` metrics of what `Algorithm.evaluate()` gives; empty when no episode finished.
-
-    :param seed: of the bootstrap interval
-    """
+    """The `eval/*` metrics of `Algorithm.evaluate()`; empty when no episode finished."""
     data: Mapping[str, Any] = (evaluation.get("env_runners") or {}).get(EPISODE_KEY) or {}
     returns = _series(data.get("returns"))
     if not returns:
@@ -244,18 +234,13 @@ def evaluation_metrics(evaluation: Mapping[str, Any], seed: int = 0) -> dict[str
 
 
 def _learners(learners: Mapping[str, Any]) -> dict[str, float]:
-    line: dict[str, float] = {}
-    for policy, values in learners.items():
-        if policy == "__all_modules__" or not isinstance(values, Mapping):
-            continue
-        for key, value in _flat(values):
-            if (
-                not key.startswith(_RLLIB_LEARNER_NOISE)
-                and "_throughput" not in key
-                and "connector" not in key
-            ):
-                line[names.learn(policy, key)] = value
-    return line
+    return {
+        names.learn(policy, key): value
+        for policy, values in learners.items()
+        if policy != "__all_modules__" and isinstance(values, Mapping)
+        for key, value in _flat(values)
+        if not key.startswith(_RLLIB_LEARNER_NOISE) and "_throughput" not in key and "connector" not in key
+    }
 
 
 def _per_policy(data: Mapping[str, Any], name: Any) -> dict[str, list[float]]:
@@ -265,7 +250,7 @@ def _per_policy(data: Mapping[str, Any], name: Any) -> dict[str, list[float]]:
 
 
 def _series(value: Any) -> list[float]:
-    """Finite numbers of a logged series; RLlib gives a series of one item as the bare item."""
+    """Finite numbers of a logged series; RLlib reports a series of one item as the bare item."""
     if value is None:
         return []
     items = value.tolist() if hasattr(value, "tolist") else value

@@ -1,4 +1,4 @@
-"""What the user sees while a run goes on: a live panel in a terminal, plain lines elsewhere.
+"""What the user sees during a run: a live panel in a terminal, plain lines elsewhere.
 
 Both take the same calls: `update` with each metric line, `log` and `note` for messages (shown above the
 panel), `status` before the first iteration, `saved`, `finish`, `close`.
@@ -53,10 +53,7 @@ class RunConsole:
     def recall(
         self, lines: Iterable[Mapping[str, float]], evaluated: Mapping[str, float] | None = None
     ) -> None:
-        """Take in the metrics of earlier sessions, so that the curve of a resumed run is whole.
-
-        :param evaluated: the line of the last evaluation, which a sample may lack
-        """
+        """Take in earlier sessions' lines and last evaluation, for the curve of a resumed run."""
         for line in lines:
             self._view.update(line)
         self._view.evaluation = dict(evaluated or self._view.evaluation)
@@ -245,13 +242,7 @@ def plain_line(view: RunView) -> str:
 def open_console(
     title: str, stop: StopConditions, folder: Path | None = None, *, plain: bool | None = None
 ) -> RunConsole:
-    """The display of a run.
-
-    :param title: what the run is, in one line
-    :param stop: says how long is left
-    :param folder: the run directory
-    :param plain: lines instead of the live panel; None decides by whether stdout is a terminal
-    """
+    """The display of a run: plain lines or the live panel, by default the panel in a terminal."""
     # The real stream, also when `run.logs.capture` stands in for it.
     stream = steady(getattr(sys.stdout, "wrapped", sys.stdout))
     out = RichConsole(file=stream, force_jupyter=False, highlight=False, emoji=False, markup=False)

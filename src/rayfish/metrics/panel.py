@@ -38,7 +38,7 @@ WIDEST = 120
 
 
 class RunView:
-    """Everything the display knows; `update` takes in a metric line."""
+    """Everything the display shows; `update` takes in a metric line."""
 
     def __init__(self, title: str, stop: StopConditions, folder: Path | None) -> None:
         self.title = title
@@ -67,7 +67,7 @@ class RunView:
             self.evaluation = self.metrics
 
     def since_update(self) -> float:
-        """Seconds since the last line, so that clocks go on during a long iteration."""
+        """Seconds since the last line, so that clocks advance during a long iteration."""
         return 0.0 if self.ended or self.closed else time.monotonic() - self._updated
 
     def time_left(self) -> tuple[float, str, Limit] | None:
@@ -101,7 +101,7 @@ def draw(view: RunView, width: int, height: int) -> RenderableType:
 
 
 def _return(view: RunView, width: int, tall: int) -> RenderableType:
-    """The last-100 mean in figures, and beside it its curve from the first iteration on."""
+    """The last-100 mean in figures, and next to it its curve from the first iteration on."""
     if names.RETURN_MEAN not in view.metrics:
         return Text.assemble((f"{'return':<{_LABELS}}", LABEL), ("no episode has ended yet", LABEL))
     mean = view.metrics[names.RETURN_MEAN]

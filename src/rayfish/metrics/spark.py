@@ -50,32 +50,18 @@ def resample(values: Sequence[float], width: int) -> list[float]:
     return [sum(values[low:high]) / (high - low) for low, high in itertools.pairwise(edges)]
 
 
-def area(
-    values: Sequence[float],
-    width: int,
-    height: int = 1,
-    *,
-    low: float | None = None,
-    high: float | None = None,
-) -> list[str]:
-    """A filled curve as `height` rows of text, top row first.
-
-    :param low: the value at the bottom; the smallest value when not given
-    :param high: the value at the top; the largest value when not given
-    """
+def area(values: Sequence[float], width: int, height: int = 1, *, high: float | None = None) -> list[str]:
+    """A filled curve as `height` rows of text, top row first, up to `high` (or the largest value)."""
     points = resample(values, width)
-    if not points or width <= 0:
+    if not points:
         return [""] * height
-    low = min(points) if low is None else low
-    high = max(points) if high is None else high
-    span = high - low
+    low = min(points)
+    span = (max(points) if high is None else high) - low
     levels = 8 * height
     # The lowest point keeps one eighth: an empty column would look like a missing value.
     marks = [
         1 + round((levels - 1) * min(1.0, max(0.0, (p - low) / span))) if span > 0 else levels // 2 or 1
         for p in points
     ]
-    rows = []
-    for row in range(height - 1, -1, -1):
-        rows.append("".join(_BLOCKS[min(8, max(0, mark - 8 * row))] for mark in marks))
-    return rows
+    rows = reversed(range(height))
+    return ["".join(_BLOCKS[min(8, max(0, mark - 8 * row))] for mark in marks) for row in rows]

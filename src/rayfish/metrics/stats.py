@@ -1,4 +1,4 @@
-"""Statistics of few episodes: the bootstrap interval of a mean."""
+"""Confidence intervals of a mean over few episodes or seeds."""
 
 from __future__ import annotations
 
@@ -7,15 +7,13 @@ from collections.abc import Sequence
 import numpy as np
 
 RESAMPLES = 2000
+_LEVEL = 0.95
 
 
-def mean_ci(values: Sequence[float], *, level: float = 0.95) -> tuple[float, float, float]:
-    """The mean of a few values with Student's interval: (mean, low, high).
+def mean_ci(values: Sequence[float]) -> tuple[float, float, float]:
+    """The mean of a few values with Student's 95 % interval: (mean, low, high); of one value all equal it.
 
-    For repetitions with a handful of seeds: resampling two or three values gives no more than their range.
-
-    :param values: at least one number; with exactly one, low and high equal it
-    :param level: coverage of the interval, 0.95 for 95 %
+    For repetitions with a handful of seeds: resampling two or three values yields no more than their range.
     """
     from scipy.special import stdtrit
 
@@ -23,18 +21,14 @@ def mean_ci(values: Sequence[float], *, level: float = 0.95) -> tuple[float, flo
     mean = float(data.mean())
     if data.size == 1:
         return mean, mean, mean
-    half = float(stdtrit(data.size - 1, (1.0 + level) / 2.0) * data.std(ddof=1) / np.sqrt(data.size))
+    half = float(stdtrit(data.size - 1, (1.0 + _LEVEL) / 2.0) * data.std(ddof=1) / np.sqrt(data.size))
     return mean, mean - half, mean + half
 
 
-def bootstrap_ci(
-    values: Sequence[float], seed: int = 0, *, level: float = 0.95
-) -> tuple[float, float, float]:
-    """The mean of `values` with its percentile bootstrap interval: (mean, low, high).
+def bootstrap_ci(values: Sequence[float], seed: int = 0) -> tuple[float, float, float]:
+    """The mean of `values` with its 95 % percentile bootstrap interval: (mean, low, high).
 
-    :param values: at least one number; with exactly one, low and high equal it
-    :param seed: makes the interval repeatable: the same values give the same interval
-    :param level: coverage of the interval, 0.95 for 95 %
+    The same values and seed give the same interval; of one value all three equal it.
     """
     data = np.asarray(values, dtype=np.float64)
     if data.size == 0:
@@ -51,6 +45,6 @@ def bootstrap_ci(
             for row in range(0, RESAMPLES, slice_rows)
         ]
     )
-    tail = (1.0 - level) / 2.0
+    tail = (1.0 - _LEVEL) / 2.0
     low, high = np.quantile(means, [tail, 1.0 - tail])
     return mean, float(low), float(high)

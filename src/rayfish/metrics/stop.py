@@ -1,6 +1,6 @@
 """When a run is done: conditions on metrics, and how long until the nearest one.
 
-Imports nothing heavy, because `rayfish config check` asks it for problems.
+Imports nothing heavy: `rayfish config check` uses it.
 """
 
 from __future__ import annotations
@@ -24,17 +24,12 @@ _CLEAR_TREND = 0.8
 _FARTHEST_S = 7 * 24 * 3600.0
 """A return that would need longer than this is not foreseen at all."""
 
-
 _FORMS = "write 0.5 or '>= 0.5' (at least), or '<= 0.5' (at most), which are {above: 0.5} and {below: 0.5}"
 
 
 @dataclass(frozen=True)
 class Limit:
-    """One bound on a metric.
-
-    :param value: the bound itself
-    :param is_below: fires at most at `value`, not at least
-    """
+    """One bound on a metric: at least `value`, or at most where `is_below`."""
 
     value: float
     is_below: bool = False
@@ -80,17 +75,14 @@ def _number(written: Any) -> float | None:
 class StopConditions:
     """Stops a run as soon as one metric reaches a limit: from below, or from above where that is written.
 
-    What is wrong with the section is in `problems`; such conditions are left out.
-    `limits` holds the bounds to be reached from below, `lower_limits` those from above.
-
-    :param conditions: the `stop_conditions` section; null limits are ignored
+    `limits` are reached from below, `lower_limits` from above; wrong conditions are in `problems`.
     """
 
-    def __init__(self, conditions: Mapping[str, Any] | None = None) -> None:
+    def __init__(self, conditions: Mapping[str, Any]) -> None:
         self.limits: dict[str, float] = {}
         self.lower_limits: dict[str, float] = {}
         self.problems: list[Problem] = []
-        for key, limit in (conditions or {}).items():
+        for key, limit in conditions.items():
             name = todays_metric(key) or key
             # A suggestion compares the key with all names, so that only problems that are shown get one.
             known = [*STOP_KEYS, *names.fixed()] if len(self.problems) < MOST_SHOWN else []
@@ -123,9 +115,7 @@ class StopConditions:
         """Seconds until the first condition is expected to fire, with its metric and limit.
 
         Counters are prolonged along their recent rate; any other metric only if it has been moving
-        steadily towards its limit. None when nothing can be foreseen.
-
-        :param history: metric lines, oldest first; only the last few are looked at
+        steadily towards its limit. None when nothing can be foreseen. `history` has the oldest line first.
         """
         recent = history[-_RECENT:]
         guesses = [
@@ -157,7 +147,7 @@ def _problem(key: str, name: str, limit: Any, known: Sequence[str]) -> Problem |
     if bounds is None:
         what = f"is {limit!r}, which is not a number" + ("" if _is_plain(limit) else " with a comparison")
         return Problem(where, what, "give a number, or null for no limit" if _is_plain(limit) else _FORMS)
-    counts = name in names.COUNTERS or name == names.TIME_TOTAL
+    counts = name in names.COUNTERS
     early = [bound for bound in bounds if counts and (bound.value <= 0 or bound.is_below)]
     if early:
         shown = limit if isinstance(limit, int | float) else f"{early[0].sign} {early[0].value:g}"
@@ -192,19 +182,18 @@ def _seconds_to(name: str, limit: Limit, history: Sequence[Mapping[str, float]])
 
 
 def _along_trend(points: Sequence[tuple[float, float]], limit: float) -> float | None:
+    import statistics
+
     if len(points) < _RECENT // 2:
         return None
-    count = len(points)
-    mean_t = sum(t for t, _ in points) / count
-    mean_v = sum(v for _, v in points) / count
-    s_tt = sum((t - mean_t) ** 2 for t, _ in points)
-    s_vv = sum((v - mean_v) ** 2 for _, v in points)
-    s_tv = sum((t - mean_t) * (v - mean_v) for t, v in points)
-    if s_tt <= 0 or s_vv <= 0 or s_tv / math.sqrt(s_tt * s_vv) < _CLEAR_TREND:
+    times, values = zip(*points, strict=True)
+    try:
+        if statistics.correlation(times, values) < _CLEAR_TREND:
+            return None
+    except statistics.StatisticsError:  # one of them is constant
         return None
-    slope = s_tv / s_tt
-    now_value = mean_v + slope * (points[-1][0] - mean_t)
-    seconds = max(0.0, (limit - now_value) / slope)
+    slope, start = statistics.linear_regression(times, values)
+    seconds = max(0.0, (limit - start) / slope - times[-1])
     return seconds if seconds <= _FARTHEST_S else None
 
 

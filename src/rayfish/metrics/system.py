@@ -17,7 +17,7 @@ class SystemUsage:
 
         self._psutil = psutil
         self._process = psutil.Process()
-        self._gpus = _Gpus()
+        self._nvml, self._gpus = _gpus()
         psutil.cpu_percent()  # The first call only starts the clock of the next.
 
     def read(self) -> dict[str, float]:
@@ -27,37 +27,30 @@ class SystemUsage:
             names.RAM: self._psutil.virtual_memory().percent,
             names.PROCESS_RAM: round(self._process.memory_info().rss / 1e9, 3),
         }
-        return line | self._gpus.read()
-
-
-class _Gpus:
-    def __init__(self) -> None:
-        self._nvml: Any = None
-        self._handles: list[Any] = []
-        if not Path("/proc/driver/nvidia").is_dir():
-            return
+        if not self._gpus:
+            return line
         try:
-            try:
-                import pynvml
-            except ImportError:
-                pynvml = bundled_pynvml()
-            pynvml.nvmlInit()
-            count = pynvml.nvmlDeviceGetCount()
-            self._handles = [pynvml.nvmlDeviceGetHandleByIndex(index) for index in range(count)]
-            self._nvml = pynvml
-        except Exception:  # No library or no device: there is nothing to report.
-            self._handles = []
-
-    def read(self) -> dict[str, float]:
-        if not self._handles:
-            return {}
-        try:
-            loads = [self._nvml.nvmlDeviceGetUtilizationRates(handle).gpu for handle in self._handles]
-            memory = [self._nvml.nvmlDeviceGetMemoryInfo(handle) for handle in self._handles]
+            loads = [self._nvml.nvmlDeviceGetUtilizationRates(gpu).gpu for gpu in self._gpus]
+            memory = [self._nvml.nvmlDeviceGetMemoryInfo(gpu) for gpu in self._gpus]
         except Exception:  # A GPU that falls off the bus must not end the training.
-            self._handles = []
-            return {}
-        return {
-            names.GPU: float(max(loads)),
-            names.GPU_MEMORY: max(100.0 * info.used / info.total for info in memory),
-        }
+            self._gpus = []
+            return line
+        line[names.GPU] = float(max(loads))
+        line[names.GPU_MEMORY] = max(100.0 * info.used / info.total for info in memory)
+        return line
+
+
+def _gpus() -> tuple[Any, list[Any]]:
+    """NVIDIA's library and its handle of each GPU; none where there is no library or no device."""
+    if not Path("/proc/driver/nvidia").is_dir():
+        return None, []
+    try:
+        try:
+            import pynvml
+        except ImportError:
+            pynvml = bundled_pynvml()
+        pynvml.nvmlInit()
+        count = pynvml.nvmlDeviceGetCount()
+        return pynvml, [pynvml.nvmlDeviceGetHandleByIndex(index) for index in range(count)]
+    except Exception:
+        return None, []

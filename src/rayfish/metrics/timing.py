@@ -27,7 +27,7 @@ _LEARN_TIMERS = (
 
 
 class Unsmoothed:
-    """Remembers the last value of each smoothed timer and gives the mean of what came since."""
+    """Keeps the last value of each smoothed timer and returns the mean of what came since."""
 
     def __init__(self) -> None:
         self._last: dict[str, float] = {}
@@ -53,7 +53,7 @@ class TimeShares:
         self._timers = Unsmoothed()
 
     def update(self, result: Mapping[str, Any], seconds: float) -> dict[str, float]:
-        """The shares of an iteration that took `seconds`; empty when nothing can be said."""
+        """The shares of an iteration that took `seconds`; empty when they are unknown."""
         if seconds <= 0:
             return {}
         timers: Mapping[str, Any] = result.get("timers") or {}
@@ -135,11 +135,8 @@ class TimeShares:
 
 
 def is_fresh_evaluation(evaluation: Mapping[str, Any]) -> bool:
-    """Whether this iteration evaluated; RLlib repeats the old numbers in those that did not.
-
-    Only a fresh evaluation carries the count of its healthy workers.
-    """
-    return "num_healthy_workers" in evaluation
+    """Whether this iteration evaluated; RLlib repeats the old numbers in those that did not."""
+    return "num_healthy_workers" in evaluation  # only a fresh one has it
 
 
 def bottleneck(metrics: Mapping[str, float]) -> str:

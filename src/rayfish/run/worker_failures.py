@@ -231,7 +231,7 @@ def require_finite(trainer: Trainer) -> None:
 
     :raises RunFailed: with what to change
     """
-    from rayfish.algorithm.health import broken_losses, broken_weights
+    from rayfish.algorithm.weights import broken_losses, broken_weights
 
     found = broken_losses(trainer.result)
     layers = broken_weights(trainer.algorithm)

@@ -7,40 +7,27 @@ million iterations resumes as fast as a short one.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from rayfish.metrics.sinks.csvfile import CsvSink
 from rayfish.metrics.sinks.jsonl import JsonlSink, last_with, newest_first, read_jsonl, sample_jsonl
 from rayfish.metrics.sinks.tensorboard import TensorBoardSink
 
-__all__ = ["Sink", "Sinks", "last_with", "newest_first", "open_sinks", "read_jsonl", "sample_jsonl"]
+__all__ = ["Sinks", "last_with", "newest_first", "open_sinks", "read_jsonl", "sample_jsonl"]
 
 
-class Sink(Protocol):
-    """Anything that takes metric lines."""
-
-    def write(self, metrics: Mapping[str, float]) -> None:
-        """Take one line."""
-
-    def flush(self) -> None:
-        """Put every line so far on the disk."""
-
-    def close(self) -> None:
-        """Write what is left and let go of the file."""
+Sink = JsonlSink | CsvSink | TensorBoardSink
 
 
 class Sinks:
-    """Several sinks as one.
+    """Several sinks as one, with notes for the user on damaged lines that were left out."""
 
-    :param notes: what the user should know of the files: damaged lines that were left out
-    """
-
-    def __init__(self, sinks: list[Sink], notes: Sequence[str] = ()) -> None:
+    def __init__(self, sinks: list[Sink], notes: list[str]) -> None:
         self.sinks = sinks
-        self.notes = list(notes)
+        self.notes = notes
 
     def write(self, metrics: Mapping[str, float]) -> None:
         """Give one line to every sink."""
@@ -66,17 +53,12 @@ class Sinks:
 
 
 def open_sinks(directory: Path, experiment: Any, *, resume_at: int | None = None) -> Sinks:
-    """Open the sinks of a run directory.
-
-    :param directory: the run directory
-    :param experiment: read for `trackers.tensorboard` (on unless false)
-    :param resume_at: the iteration to roll back to: later lines are dropped. None keeps everything
-    """
+    """Open the sinks of a run directory; lines after iteration `resume_at` are dropped, None keeps all."""
     directory = Path(directory)
     jsonl = JsonlSink(directory / "metrics.jsonl", resume_at)
     table = CsvSink(directory / "progress.csv", resume_at)
     sinks: list[Sink] = [jsonl, table]
-    if experiment is None or experiment.trackers.tensorboard:
+    if experiment.trackers.tensorboard:
         purge = None if resume_at is None else jsonl.last_step + 1
         sinks.append(TensorBoardSink(directory / "events", purge))
     return Sinks(sinks, [*jsonl.notes, *table.notes])

@@ -4,22 +4,17 @@ from __future__ import annotations
 
 import csv
 import io
-import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import chain
 from pathlib import Path
 
 from rayfish.metrics import names
 from rayfish.metrics.sinks import lines
-from rayfish.metrics.sinks.jsonl import each_line
+from rayfish.metrics.sinks.jsonl import FileSink, each_line
 
 
-class CsvSink:
-    """Appends rows; when a new metric appears, the file is rewritten once with the wider header.
-
-    :param path: the file
-    :param resume_at: iteration after which existing rows are dropped; None keeps all
-    """
+class CsvSink(FileSink):
+    """Appends rows; when a new metric appears, the file is rewritten once with the wider header."""
 
     def __init__(self, path: Path, resume_at: int | None = None) -> None:
         self._path = path
@@ -36,16 +31,8 @@ class CsvSink:
             self._file.close()
             self._widen(new)
             self._file = self._path.open("a", encoding="utf-8", newline="")
-        self._file.write(_row([_cell(metrics.get(name)) for name in self._columns]))
+        self._file.write(_row(map(metrics.get, self._columns)))
         self._file.flush()
-
-    def flush(self) -> None:
-        """Sync the file to disk."""
-        os.fsync(self._file.fileno())
-
-    def close(self) -> None:
-        """Close the file."""
-        self._file.close()
 
     def _take_up(self, resume_at: int | None) -> None:
         """Columns and rows of an earlier session."""
@@ -81,10 +68,7 @@ class CsvSink:
         source = self._path.with_name("metrics.jsonl")
         self._columns = list(dict.fromkeys(name for metrics in each_line(source) for name in metrics))
         head = [_row(self._columns).encode()] if self._columns else []
-        body = (
-            _row([_cell(metrics.get(name)) for name in self._columns]).encode()
-            for metrics in each_line(source)
-        )
+        body = (_row(map(metrics.get, self._columns)).encode() for metrics in each_line(source))
         lines.replace_lines(self._path, chain(head, body))
         return bool(self._columns)
 
@@ -102,11 +86,7 @@ class CsvSink:
         lines.replace_lines(self._path, wider())
 
 
-def _row(cells: list[str]) -> str:
+def _row(cells: Iterable[str | float | None]) -> str:
     out = io.StringIO()
     csv.writer(out, lineterminator="\n").writerow(cells)
     return out.getvalue()
-
-
-def _cell(value: float | None) -> str:
-    return "" if value is None else repr(value)

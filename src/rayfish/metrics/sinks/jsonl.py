@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 from rayfish.metrics import names
 from rayfish.metrics.sinks import lines
@@ -33,22 +33,19 @@ def each_line(path: Path) -> Iterator[dict[str, Any]]:
 
 
 def sample_jsonl(path: Path, most: int = 2000, last: int = 40) -> list[dict[str, Any]]:
-    """Lines enough for a curve: all of a small file, else `most` evenly spaced ones and the last few.
-
-    :param last: so many lines at the end are all among them
-    """
+    """Lines enough for a curve: all of a small file, else `most` evenly spaced ones and the `last` few."""
     if not path.is_file():
         return []
     if path.stat().st_size <= _WHOLE:
         return read_jsonl(path)
     tail = [line for _, line in islice(lines.lines_backwards(path), last)][::-1]
-    begun = set(tail)
-    spread = [line for line in lines.sampled(path, most) if line not in begun]
+    last_ones = set(tail)
+    spread = [line for line in lines.sampled(path, most) if line not in last_ones]
     return [line for line in map(_parsed, [*spread, *tail]) if line is not None]
 
 
 def newest_first(path: Path) -> Iterator[dict[str, Any]]:
-    """The lines from the last one on; nothing is read that is not asked for."""
+    """The lines from the last one backwards, read lazily."""
     if path.is_file():
         yield from (line for _, text in lines.lines_backwards(path) if (line := _parsed(text)) is not None)
 
@@ -90,12 +87,22 @@ def step_of(metrics: Mapping[str, float]) -> int:
     return int(metrics.get(names.ENV_STEPS) or metrics.get(names.ITERATION) or 0)
 
 
-class JsonlSink:
-    """Appends each line and flushes it, so that another program can follow the file.
+class FileSink:
+    """What sinks of one text file share."""
 
-    :param path: the file
-    :param resume_at: iteration after which existing lines are dropped; None keeps all
-    """
+    _file: TextIO
+
+    def flush(self) -> None:
+        """Sync the file to disk."""
+        os.fsync(self._file.fileno())
+
+    def close(self) -> None:
+        """Close the file."""
+        self._file.close()
+
+
+class JsonlSink(FileSink):
+    """Appends each line and flushes it, so that another program can follow the file."""
 
     def __init__(self, path: Path, resume_at: int | None = None) -> None:
         # Also without a resume: a line cut short by a crash must not swallow the next one.
@@ -108,14 +115,6 @@ class JsonlSink:
         """Append one line."""
         self._file.write(json.dumps(metrics) + "\n")
         self._file.flush()
-
-    def flush(self) -> None:
-        """Sync the file to disk."""
-        os.fsync(self._file.fileno())
-
-    def close(self) -> None:
-        """Close the file."""
-        self._file.close()
 
 
 def _parsed(text: bytes) -> dict[str, Any] | None:

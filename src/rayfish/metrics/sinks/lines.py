@@ -7,11 +7,10 @@ file writes more than it removes.
 from __future__ import annotations
 
 import os
-import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from rayfish.files import sync_folder
+from rayfish.files import link_or_copy, sync_folder
 
 BLOCK = 2**20
 EXACT = 32 * 2**20
@@ -66,7 +65,7 @@ def sampled(path: Path, most: int) -> list[bytes]:
 def roll_back(
     path: Path, at: float | None, number: Number, *, sound: Check, quick: Check, begun: Check
 ) -> list[str]:
-    """Removes the lines after a checkpoint, and damaged ones before it; says which those were.
+    """Removes the lines after a checkpoint, and damaged ones before it; returns a message about those.
 
     The original of a file with damaged lines is kept next to it.
 
@@ -75,19 +74,23 @@ def roll_back(
     :param sound: whether a line can be read
     :param quick: the same at a glance; False where that is not certain
     :param begun: whether the end of the file may be a line that a crash cut short
-    :returns: a message for the user if there were damaged lines
     """
     size = path.stat().st_size
     end = _end_of_kept(path, size, at, number)
-    damaged = _damaged(path, end, sound, (lambda line: False) if end <= EXACT else quick)
+    exact = end <= EXACT
+    damaged = [
+        count
+        for count, line in _lines_until(path, end)
+        if not (line.endswith(b"\n") and ((not exact and quick(line)) or sound(line)))
+    ]
     _, last = next(lines_backwards(path), (0, b"\n"))
     strange = end < size and not last.endswith(b"\n") and not begun(last)
     if not damaged and not strange:
         if end < size:
             os.truncate(path, end)
         return []
-    original = set_aside(path)
-    _rewrite(path, original, end, set(damaged))
+    original, left_out = set_aside(path), set(damaged)
+    replace_lines(path, (line for count, line in _lines_until(original, end) if count not in left_out))
     found = [_which(damaged)] if damaged else []
     found += [f"{len(last)} bytes at its end are no line and were"] if strange else []
     return [f"{path.name}: {what} left out; the original is kept as {original.name}" for what in found]
@@ -105,15 +108,12 @@ def note_if_gone(path: Path, resume_at: int | None) -> list[str]:
 
 
 def set_aside(path: Path) -> Path:
-    """A second name for a file that is about to be replaced; gives that name."""
+    """Links a file that is about to be replaced under a second name; returns that name."""
     kept, count = path.with_name(f"{path.name}.damaged"), 1
     while kept.exists():
         count += 1
         kept = path.with_name(f"{path.name}.damaged-{count}")
-    try:
-        os.link(path, kept)
-    except OSError:  # a file system without hard links
-        shutil.copy2(path, kept)
+    link_or_copy(path, kept)
     return kept
 
 
@@ -151,35 +151,19 @@ def _end_of_kept(path: Path, size: int, at: float | None, number: Number) -> int
     return end
 
 
-def _damaged(path: Path, end: int, sound: Check, quick: Check) -> list[int]:
-    """The numbers of the lines before `end` that cannot be read, counted from 1."""
-    found, offset = [], 0
+def _lines_until(path: Path, end: int) -> Iterator[tuple[int, bytes]]:
+    """The lines before the offset `end`, counted from 1."""
+    offset = 0
     with path.open("rb") as file:
         for count, line in enumerate(file, 1):
             offset += len(line)
             if offset > end:
-                break
-            if not (line.endswith(b"\n") and (quick(line) or sound(line))):
-                found.append(count)
-    return found
-
-
-def _rewrite(path: Path, original: Path, end: int, damaged: set[int]) -> None:
-    def kept() -> Iterator[bytes]:
-        offset = 0
-        with original.open("rb") as file:
-            for count, line in enumerate(file, 1):
-                offset += len(line)
-                if offset > end:
-                    return
-                if count not in damaged:
-                    yield line
-
-    replace_lines(path, kept())
+                return
+            yield count, line
 
 
 def _split(block: bytes) -> list[bytes]:
-    """Lines as a file gives them: a carriage return ends none."""
+    """Lines as iterating over a file yields them: a carriage return ends none."""
     lines = [line + b"\n" for line in block.split(b"\n")]
     lines[-1] = lines[-1][:-1]
     return lines if lines[-1] else lines[:-1]
