@@ -16,7 +16,7 @@ TEMPERATURE = "softq_temperature"
 
 # RLlib's bounds for the log deviation of a squashed Gaussian
 # (ray.rllib.utils.numpy: MIN_LOG_NN_OUTPUT, MAX_LOG_NN_OUTPUT).
-_LOG_STD_BOUNDS = (-5.0, 2.0)
+LOG_STD_BOUNDS = (-5.0, 2.0)
 
 
 def choose(
@@ -36,7 +36,7 @@ def choose(
         mean, log_std = numbers.chunk(2, dim=-1)
         if explore:
             if squashed:
-                log_std = log_std.clamp(*_LOG_STD_BOUNDS)
+                log_std = log_std.clamp(*LOG_STD_BOUNDS)
             noise = torch.randn(mean.shape, generator=generator, device=mean.device)
             mean = mean + noise * log_std.exp()
         return (torch.tanh(mean) if squashed else mean).cpu().numpy()

@@ -131,12 +131,12 @@ class ResidentSampler:
             self._memory = {"steps": steps}
             self._replayed = None
         with torch.no_grad():
-            if not (self.vector.in_place and getattr(self.actor, "timeless", False)):
+            if not (self.vector.in_place and self.actor.timeless):
                 self._run(steps, t)
             else:
-                if self._replayed is None or self._explores != self.actor.explore:  # type: ignore[attr-defined]
+                if self._replayed is None or self._explores != self.actor.explore:
                     self._replayed = Replayed(lambda: self._run(steps, 0), self.device)
-                    self._explores = self.actor.explore  # type: ignore[attr-defined]
+                    self._explores = self.actor.explore
                 self._replayed()
         memory = self._memory
         self.vector.count(memory["done"], memory["returns"], memory["lengths"])

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import fields
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 import torch.distributed as dist
@@ -23,6 +23,8 @@ from ray.rllib.utils.metrics import (
 from rayfish.algorithm.batched.ppo import PPO, PPOSettings
 from rayfish.algorithm.batched.rollout import Rollout
 from rayfish.supervise import watchdog
+
+Settings = TypeVar("Settings")
 
 COMPILED = "torch_compile"
 """Key of `learner_config_dict` under which `framework.torch_compile_learner` arrives."""
@@ -55,8 +57,8 @@ class BatchedPPOLearner(PPOTorchLearner):
         self._weights_seq_no += 1
         rollouts: Sequence[Rollout] = [rollout.to(self._device) for rollout in training_data.batch]
         [policy] = list(self.module.keys())
-        settings = replace(
-            self._settings(policy),
+        settings = self._settings(
+            policy,
             num_epochs=num_epochs,
             minibatch_size=minibatch_size,
             largest_share=largest_share,
@@ -93,20 +95,22 @@ class BatchedPPOLearner(PPOTorchLearner):
         backend = config.torch_compile_learner_dynamo_backend or "inductor"
         return partial(torch.compile, backend=backend, mode=config.torch_compile_learner_dynamo_mode)
 
-    def _settings(self, policy: str) -> PPOSettings:
+    def _settings(self, policy: str, **more: Any) -> PPOSettings:
         config = self.config.get_config_for_module(policy)
-        return PPOSettings(
-            gamma=config.gamma,
-            lambda_=config.lambda_,
-            clip_param=config.clip_param,
-            vf_clip_param=config.vf_clip_param,
-            vf_loss_coeff=config.vf_loss_coeff,
+        return settings_from(
+            config,
+            PPOSettings,
             entropy_coeff=float(self.entropy_coeff_schedulers_per_module[policy].get_current_value()),
             kl_coeff=float(self.curr_kl_coeffs_per_module[policy]) if config.use_kl_loss else None,
-            grad_clip=config.grad_clip,
-            grad_clip_by=config.grad_clip_by,
             max_seq_len=int(self.module[policy].unwrapped().model_config.get("max_seq_len") or 20),
+            **more,
         )
+
+
+def settings_from(config: Any, settings: type[Settings], **more: Any) -> Settings:
+    """A learner's settings: `more`, and all others as RLlib's config has them under the same names."""
+    names = {field.name for field in fields(settings)} - more.keys()  # type: ignore[arg-type]
+    return settings(**{name: getattr(config, name) for name in names}, **more)
 
 
 def _average(gradient: torch.Tensor) -> None:

@@ -22,10 +22,11 @@ from ray.rllib.utils.metrics import (
 )
 from torch import Tensor
 
-from rayfish.algorithm.batched.dqn import DQN, DQNSettings, QNetwork
-from rayfish.algorithm.batched.learner import count_trained
+from rayfish.algorithm.batched.dqn import DQN, DQNSettings
+from rayfish.algorithm.batched.learner import count_trained, settings_from
+from rayfish.algorithm.batched.off_policy_networks import Critic, Policy, q_function, sac_networks
 from rayfish.algorithm.batched.replay.buffer import Batch
-from rayfish.algorithm.batched.sac import SAC, Network, SACSettings
+from rayfish.algorithm.batched.sac import NAMES, SAC, SACSettings
 from rayfish.nested import map_nested
 from rayfish.supervise import watchdog
 
@@ -46,7 +47,7 @@ class _Series:
         if self._loop is None:
             self._loop = self._new_loop(policy)
         config = self.config.get_config_for_module(policy)
-        self._settings = self._settings_of(config)
+        self._settings = settings_from(config, self.settings_class)
         self._target_every, self._tau = config.target_network_update_freq, config.tau
         self._moving = [
             (optimizer, schedule)
@@ -57,7 +58,7 @@ class _Series:
         self._updates = self._rows = self._target_updates = 0
 
     def learn(self: Any, batch: Batch, timestep: int) -> Tensor:
-        """One update; gives the absolute errors of the batch.
+        """One update; returns the absolute TD errors of the batch.
 
         :param timestep: environment steps so far, for schedules and target networks
         """
@@ -101,44 +102,29 @@ class _Series:
 class BatchedDQNLearner(_Series, DQNTorchLearner):
     """Learns a Q network from batches of the array replay buffer."""
 
+    settings_class = DQNSettings
+
     def _new_loop(self, policy: str) -> DQN:
         module = self.module[policy].unwrapped()
         dueling = module.uses_dueling
         [optimizer] = self._optimizers(policy).values()
         return DQN(
-            QNetwork(module.encoder, module.af, module.vf if dueling else None),
-            QNetwork(module._target_encoder, module._target_af, module._target_vf if dueling else None),
+            q_function(module.encoder, module.af, module.vf if dueling else None),
+            q_function(module._target_encoder, module._target_af, module._target_vf if dueling else None),
             optimizer,
             masked=module.masked,
-        )
-
-    def _settings_of(self, config: Any) -> DQNSettings:
-        return DQNSettings(
-            gamma=config.gamma,
-            double_q=config.double_q,
-            num_atoms=config.num_atoms,
-            v_min=config.v_min,
-            v_max=config.v_max,
-            td_error_loss_fn=config.td_error_loss_fn,
-            grad_clip=config.grad_clip,
-            grad_clip_by=config.grad_clip_by,
         )
 
 
 class BatchedSACLearner(_Series, SACTorchLearner):
     """Learns a policy, its critics and a temperature from batches of the array replay buffer."""
 
+    settings_class = SACSettings
+
     def _new_loop(self, policy: str) -> SAC:
         module = self.module[policy].unwrapped()
-        critics = [
-            (Network(module.qf_encoder, module.qf), Network(module.target_qf_encoder, module.target_qf))
-        ]
-        if module.twin_q:
-            twin = Network(module.target_qf_twin_encoder, module.target_qf_twin)
-            critics.append((Network(module.qf_twin_encoder, module.qf_twin), twin))
         return SAC(
-            Network(module.pi_encoder, module.pi),
-            critics,
+            networks_of(module),
             log_alpha=self.curr_log_alpha[policy],
             target_entropy=self.target_entropy[policy],
             optimizers=self._optimizers(policy),
@@ -146,5 +132,14 @@ class BatchedSACLearner(_Series, SACTorchLearner):
             masked=module.masked,
         )
 
-    def _settings_of(self, config: Any) -> SACSettings:
-        return SACSettings(gamma=config.gamma, grad_clip=config.grad_clip, grad_clip_by=config.grad_clip_by)
+
+def networks_of(module: Any) -> tuple[Policy, list[Critic], list[Critic]]:
+    """The policy, critics and target critics of a `SACModule`."""
+
+    def critics(prefix: str) -> list[tuple[Any, Any]]:
+        names = NAMES if module.twin_q else NAMES[:1]
+        return [
+            (getattr(module, f"{prefix}{name}_encoder"), getattr(module, f"{prefix}{name}")) for name in names
+        ]
+
+    return sac_networks((module.pi_encoder, module.pi), critics(""), critics("target_"))

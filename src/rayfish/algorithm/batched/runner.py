@@ -1,4 +1,4 @@
-"""The env runner of the batched path: RLlib starts, weighs and stops it; sampling is `collect.Sampler`."""
+"""The env runner of the batched path: RLlib starts, weighs and stops it; sampling is `sampler.Sampler`."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ from ray.rllib.utils.metrics import (
 )
 from ray.tune.registry import ENV_CREATOR, _global_registry
 
-from rayfish.algorithm.batched.actors import ActorCriticActor
+from rayfish.algorithm.batched.actors import ActorCriticActor, DQNActor, SACActor
 from rayfish.algorithm.batched.episodes import as_episodes
 from rayfish.algorithm.batched.gpu_sampler import ResidentSampler, ResidentVector, TensorEnv
 from rayfish.algorithm.batched.rollout import Rollout
 from rayfish.algorithm.batched.sampler import Actor, Normalise, Sampler
 from rayfish.algorithm.callbacks import REPORT
-from rayfish.algorithm.module import ActorCriticModule
+from rayfish.algorithm.module import ActorCriticModule, DQNModule
 from rayfish.algorithm.normalise import NormalizeObservations, normaliser_in
 from rayfish.envs import restarts as env_restarts
 from rayfish.envs import state as env_state
@@ -454,6 +454,5 @@ def actor_for(module: Any, action_space: Any, *, explore: bool) -> Actor:
     """The way to act of a policy's module."""
     if isinstance(module, ActorCriticModule):
         return ActorCriticActor(module.net, action_space, explore=explore)
-    from rayfish.algorithm.batched.actors_off_policy import off_policy_actor
-
-    return off_policy_actor(module, action_space, explore=explore)
+    actor = DQNActor if isinstance(module, DQNModule) else SACActor
+    return actor(module, explore=explore)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import torch
@@ -31,16 +31,22 @@ class Decision:
     state: Tree | None = None
 
 
-class Actor(Protocol):
+class Actor:
     """Chooses actions for all slots at once."""
+
+    explore = True
+    """Whether actions are drawn; otherwise the likeliest are taken."""
+
+    timeless = False
+    """Whether what it does depends on nothing but the weights and what it sees."""
 
     def act(self, obs: Tree, state: Tree | None, t: int) -> Decision:
         """Actions for observations [N, ...]; `t` counts environment steps, for schedules."""
-        ...
+        raise NotImplementedError
 
     def initial_state(self) -> Tree | None:
         """The state at the start of an episode, without a batch axis; None without memory."""
-        ...
+        return None
 
 
 Normalise = Callable[[Tree, "Tree | None"], Tree]
