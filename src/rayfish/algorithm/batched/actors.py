@@ -17,8 +17,7 @@ from rayfish.algorithm.batched.off_policy_networks import policy_network, q_func
 from rayfish.algorithm.batched.ppo import DIST_INPUTS, LOGP
 from rayfish.algorithm.batched.rollout import Tree
 from rayfish.algorithm.batched.sampler import Actor, Decision
-from rayfish.models.actions import TEMPERATURE
-from rayfish.models.masking import mask_logits, mask_values
+from rayfish.models.actions import TEMPERATURE, mask_logits, mask_values
 from rayfish.models.networks import q_values
 from rayfish.models.spaces import MASK_KEY
 from rayfish.nested import map_nested

@@ -15,7 +15,7 @@ from torch import Tensor
 from rayfish.algorithm.batched.off_policy_networks import OffPolicyUpdate, QFunction, huber
 from rayfish.algorithm.batched.optimise import DenormalFreeOptimiser
 from rayfish.algorithm.batched.replay.buffer import Batch
-from rayfish.models.masking import MASKED, mask_values
+from rayfish.models.actions import MASKED, mask_values
 from rayfish.models.networks import q_values
 from rayfish.models.spaces import MASK_KEY
 from rayfish.nested import map_nested

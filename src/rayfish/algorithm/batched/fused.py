@@ -14,8 +14,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from rayfish.models.actions import mask_logits
 from rayfish.models.encoder import ActionEncoder, Encoder, OnehotLeaf, VectorLeaf
-from rayfish.models.masking import mask_logits
 from rayfish.models.networks import ActorCritic, GaussianHead
 from rayfish.models.spaces import MASK_KEY
 

@@ -18,7 +18,7 @@ from torch import Tensor
 from rayfish.algorithm.batched.off_policy_networks import Critic, OffPolicyUpdate, Policy, huber
 from rayfish.algorithm.batched.optimise import DenormalFreeOptimiser
 from rayfish.algorithm.batched.replay.buffer import Batch
-from rayfish.models.masking import mask_logits
+from rayfish.models.actions import mask_logits
 from rayfish.models.spaces import MASK_KEY
 from rayfish.nested import map_nested
 

@@ -289,7 +289,7 @@ class Sampler:
         """Observations as the policy sees them, as tensors on the host; it may learn from the new ones."""
         if self.normalise is not None:
             obs = self.normalise(obs, new)
-        return map_nested(_tensor, obs)
+        return map_nested(tensor, obs)
 
     def _to_device(self, obs: Tree) -> Tree:
         """By way of pinned memory where the policy lives on a GPU, so that the copy waits for nothing."""
@@ -342,7 +342,7 @@ def _begun(state: Tensor, ended: Tensor, first: Tensor) -> Tensor:
     return state
 
 
-def _tensor(array: Any) -> Tensor:
+def tensor(array: Any) -> Tensor:
     """Without a copy where possible; floating numbers as float32."""
     array = np.asarray(array)
     if array.dtype == np.float64:
