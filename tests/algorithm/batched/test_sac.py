@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from rayfish.algorithm.batched.off_policy_learner import networks_of
+from rayfish.algorithm.batched.learner import networks_of
 from rayfish.algorithm.batched.off_policy_networks import AutogradPolicy, FusedPolicy
 from rayfish.algorithm.batched.sac import SAC, SACSettings
 from tests.algorithm.batched.off_policy_parity import (

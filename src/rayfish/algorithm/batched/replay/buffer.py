@@ -1,4 +1,4 @@
-"""A replay buffer of preallocated arrays: takes rollouts, gives batches of transitions as tensors.
+"""A replay buffer of preallocated arrays: takes rollouts, returns batches of transitions as tensors.
 
 There is a ring of rows for each slot, and all rings lie in one array, row by row: the step after the one
 at place `p` lies at `p + columns`. An observation is stored once, for what was seen after a step is what
@@ -136,10 +136,10 @@ class ReplayBuffer:
         }
 
     def update_priorities(self, indices: Tensor, td_errors: Tensor) -> None:
-        """What was learnt from a batch; drawing evenly has no use for it."""
+        """Without priorities, nothing."""
 
     def counts(self) -> dict[str, int]:
-        """What went through it so far, by RLlib's names."""
+        """Steps and episodes added, evicted and drawn so far, under RLlib's names."""
         return {
             "num_env_steps_added": self.steps_added,
             "num_env_steps_evicted": self.steps_added - int(self._rings.counts.sum()),
@@ -239,7 +239,7 @@ class ReplayBuffer:
     # Adding
 
     def _mark(self, fresh: np.ndarray, columns: np.ndarray) -> None:
-        """Told which places can be drawn from now on; for buffers with priorities."""
+        """Marks which places can be drawn from now on, in buffers with priorities."""
 
     def _write(self, rollout: Rollout, fresh: np.ndarray, taken: np.ndarray | None) -> None:
         """Copies steps to their places, over what was there."""
