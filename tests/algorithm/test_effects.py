@@ -191,7 +191,7 @@ def rllibs_classes(algo):
 
 
 def batched_classes(algo):
-    from rayfish.algorithm.batched import algorithms, learner, off_policy, off_policy_learner
+    from rayfish.algorithm.batched import algorithms, learner, off_policy
     from rayfish.algorithm.batched.runner import BatchedEnvRunner
 
     config = config_class(algo)()
@@ -199,7 +199,7 @@ def batched_classes(algo):
     if algo == "PPO":
         learns, runs = learner.BatchedPPOLearner, algorithms.BatchedPPO
     elif algo in ("DQN", "SAC"):
-        learns = getattr(off_policy_learner, f"Batched{algo}Learner")
+        learns = getattr(learner, f"Batched{algo}Learner")
         runs = getattr(off_policy, f"Batched{algo}")
     return (learns, runs, MODULES[algo], BatchedEnvRunner, *shared_classes())
 

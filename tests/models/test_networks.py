@@ -8,10 +8,10 @@ import torch
 from gymnasium import spaces
 
 from rayfish.errors import ModelError
+from rayfish.models.actions import MASKED, mask_logits, mask_values
 from rayfish.models.build import build_network
 from rayfish.models.encoder import ActionEncoder, Encoder, OnehotLeaf
 from rayfish.models.layers import activation, convolutions, initialise
-from rayfish.models.masking import MASKED, mask_logits, mask_values
 from rayfish.models.networks import q_values
 from rayfish.models.options import resolve
 from rayfish.models.spaces import leaves
@@ -51,8 +51,8 @@ def batch_of(space, *lead, seed=0):
 @pytest.mark.parametrize("space", OBSERVATIONS, ids=lambda s: f"{type(s).__name__}{s.shape or ''}")
 def test_every_observation_is_encoded_alike_with_one_and_two_leading_axes(space):
     encoder = Encoder(space, resolve(SMALL))
-    flat, _ = encoder(batch_of(space, 6))
-    deep, _ = encoder(batch_of(space, 2, 3))
+    flat, _ = encoder.encode(batch_of(space, 6))
+    deep, _ = encoder.encode(batch_of(space, 2, 3))
     assert flat.shape == (6, 8)
     assert torch.allclose(deep.reshape(6, 8), flat, atol=1e-6)
     assert flat.std() > 0
@@ -76,8 +76,8 @@ def test_bytes_are_scaled_and_small_whole_numbers_are_not():
     pixels = Encoder(spaces.Box(0, 255, (3,), np.uint8), model)
     grid = Encoder(spaces.Box(0, 1, (3,), np.uint8), model)
     ones = torch.full((1, 3), 255, dtype=torch.uint8)
-    assert torch.allclose(pixels(ones)[0], torch.ones(1, 3))
-    assert torch.equal(grid(torch.ones((1, 3), dtype=torch.uint8))[0], torch.ones(1, 3))
+    assert torch.allclose(pixels.encode(ones)[0], torch.ones(1, 3))
+    assert torch.equal(grid.encode(torch.ones((1, 3), dtype=torch.uint8))[0], torch.ones(1, 3))
 
 
 def test_onehot_respects_start_and_survives_padding():
@@ -195,7 +195,7 @@ def test_fusion_changes_where_the_action_meets_the_observation():
     late = ActionEncoder(VECTOR, 2, resolve({**SMALL, "fusionnet_hiddens": [6]}))
     assert early.mlp[0].in_features == 6
     assert (late.before[0].in_features, late.mlp[0].in_features) == (4, 10)
-    assert late(torch.zeros(3, 4), torch.zeros(3, 2)).shape == (3, 6)
+    assert late.encode(torch.zeros(3, 4), torch.zeros(3, 2)).shape == (3, 6)
 
 
 def test_a_wrong_activation_or_initialiser_says_what_exists():

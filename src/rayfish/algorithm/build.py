@@ -264,17 +264,13 @@ def _batched(config: AlgorithmConfig, name: str) -> None:
     from rayfish.algorithm.batched.runner import BatchedEnvRunner
 
     config.env_runners(env_runner_cls=BatchedEnvRunner)
+    if name in ("PPO", "DQN", "SAC"):
+        from rayfish.algorithm.batched import algorithms, learner, off_policy
+
+        config.learners(learner_class=getattr(learner, f"Batched{name}Learner"))
+        config.algo_class = getattr(algorithms if name == "PPO" else off_policy, f"Batched{name}")
     if name == "PPO":
-        from rayfish.algorithm.batched.algorithms import BatchedPPO
-        from rayfish.algorithm.batched.learner import BatchedPPOLearner
-
-        config.learners(learner_class=BatchedPPOLearner, add_default_connectors_to_learner_pipeline=False)
-        config.algo_class = BatchedPPO
-    elif name in ("DQN", "SAC"):
-        from rayfish.algorithm.batched import off_policy, off_policy_learner
-
-        config.learners(learner_class=getattr(off_policy_learner, f"Batched{name}Learner"))
-        config.algo_class = getattr(off_policy, f"Batched{name}")
+        config.learners(add_default_connectors_to_learner_pipeline=False)
 
 
 def _compiled(config: AlgorithmConfig, experiment: Experiment, fitting: Fit) -> None:

@@ -40,10 +40,9 @@ from torch import Tensor, nn
 
 from rayfish.algorithm.catalog import NetworkCatalog, action_distribution
 from rayfish.errors import ModelError
-from rayfish.models.actions import TEMPERATURE
+from rayfish.models.actions import TEMPERATURE, mask_logits, mask_values
 from rayfish.models.build import actor_critic
 from rayfish.models.custom import find_class
-from rayfish.models.masking import mask_logits, mask_values
 from rayfish.models.networks import FAMILIES, q_values
 from rayfish.models.options import resolve
 from rayfish.models.spaces import MASK_KEY, split_mask

@@ -1,4 +1,4 @@
-"""From a network's numbers to an action for the environment, as RLlib does it, without RLlib."""
+"""From a network's outputs to an action for the environment, as RLlib does it; and action masks."""
 
 from __future__ import annotations
 
@@ -16,32 +16,52 @@ TEMPERATURE = "softq_temperature"
 
 # RLlib's bounds for the log deviation of a squashed Gaussian
 # (ray.rllib.utils.numpy: MIN_LOG_NN_OUTPUT, MAX_LOG_NN_OUTPUT).
-_LOG_STD_BOUNDS = (-5.0, 2.0)
+LOG_STD_BOUNDS = (-5.0, 2.0)
+
+
+MASKED = -1e9
+"""Logit of a forbidden action: its probability is exactly 0 in float32, and sums stay finite."""
+
+
+def mask_logits(logits: Tensor, mask: Tensor) -> Tensor:
+    """Logits with the forbidden actions (mask 0) at `MASKED`."""
+    return torch.where(mask > 0, logits, MASKED)
+
+
+def mask_values(values: Tensor, mask: Tensor) -> Tensor:
+    """Q values with the forbidden actions at `MASKED`.
+
+    A mask that forbids everything (terminal states, padding) forbids nothing here, or the target
+    of a truncated step would be `MASKED`.
+    """
+    allowed = mask > 0
+    allowed = allowed | ~allowed.any(dim=-1, keepdim=True)
+    return torch.where(allowed, values, MASKED)
 
 
 def choose(
-    numbers: Tensor,
+    dist_inputs: Tensor,
     space: gym.Space,
     *,
     squashed: bool,
     explore: bool,
     generator: torch.Generator | None = None,
 ) -> np.ndarray:
-    """The most likely actions, or with `explore` sampled ones, one row per row of `numbers`.
+    """The most likely actions, or with `explore` sampled ones, one row per row of `dist_inputs`.
 
-    :param numbers: logits, or means and log deviations, of shape (batch, n)
+    :param dist_inputs: logits, or means and log deviations, of shape (batch, n)
     :param squashed: Box actions pass a tanh (SAC and its kin)
     """
     if isinstance(space, gym.spaces.Box):
-        mean, log_std = numbers.chunk(2, dim=-1)
+        mean, log_std = dist_inputs.chunk(2, dim=-1)
         if explore:
             if squashed:
-                log_std = log_std.clamp(*_LOG_STD_BOUNDS)
+                log_std = log_std.clamp(*LOG_STD_BOUNDS)
             noise = torch.randn(mean.shape, generator=generator, device=mean.device)
             mean = mean + noise * log_std.exp()
         return (torch.tanh(mean) if squashed else mean).cpu().numpy()
     sizes, _ = onehot_sizes(space)
-    parts = [_category(part, explore, generator) for part in numbers.split(sizes, dim=-1)]
+    parts = [_category(part, explore, generator) for part in dist_inputs.split(sizes, dim=-1)]
     chosen = parts[0] if isinstance(space, gym.spaces.Discrete) else torch.stack(parts, dim=-1)
     return chosen.cpu().numpy()
 

@@ -29,7 +29,7 @@ def build_network(
     :param model: the model section with all defaults (`models.options.resolve`), for DQN also
         `dueling`, `num_atoms`, `v_min` and `v_max`, and for a custom model `paths`
     :param critic: with the value function, where the algorithm has one beside the policy
-    :returns: a module whose `forward(observation, state)` gives (numbers, next state) and that has
+    :returns: a module whose `forward(observation, state)` returns (outputs, next state) and that has
         `initial_state()`
     """
     family = FAMILIES.get(algo)
@@ -85,19 +85,16 @@ def actor_critic(
     return ActorCritic(observation_space, action_space, model, critic=critic)
 
 
-def _number(value: float | None, default: float) -> float:
-    return default if value is None else float(value)
-
-
 def q_network(observation_space: gym.Space, action_space: gym.Space, model: Mapping[str, Any]) -> QNetwork:
     """Q network of DQN."""
     if not isinstance(action_space, gym.spaces.Discrete):
         raise ModelError(f"DQN needs Discrete actions, this environment has {action_space}", "use PPO or SAC")
+    low, high = model.get("v_min"), model.get("v_max")
     return QNetwork(
         observation_space,
         action_space,
         model,
         dueling=bool(model.get("dueling", True)),
         atoms=int(model.get("num_atoms") or 1),
-        bounds=(_number(model.get("v_min"), -10.0), _number(model.get("v_max"), 10.0)),
+        bounds=(-10.0 if low is None else float(low), 10.0 if high is None else float(high)),
     )

@@ -5,7 +5,7 @@ Torch-free: `rayfish config check` runs it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import gymnasium as gym
@@ -16,7 +16,7 @@ from rayfish.errors import ModelError, Problem, RayfishError, did_you_mean
 from rayfish.experiment.imports import require_place
 from rayfish.experiment.sections import OFFLINE
 from rayfish.experiment.source import require_class
-from rayfish.models.locate import CLASS_NAME, find_model_file, is_bare
+from rayfish.models.locate import locate
 from rayfish.models.options import (
     ELSEWHERE,
     FOR_BOX_ACTIONS,
@@ -108,8 +108,7 @@ def unread_for_spaces(section: Mapping[str, Any], info: EnvInfo) -> dict[str, st
 
 def _custom_problems(name: str, paths: Sequence[str]) -> list[Problem]:
     try:
-        if is_bare(name):
-            name = f"{find_model_file(name, paths)}:{CLASS_NAME}"
+        name = locate(name, paths)
         require_place(name, paths)
         require_class(name, paths, "torch.nn.Module")
     except RayfishError as error:
@@ -166,10 +165,11 @@ def _example(where: str, option: Option) -> str:
 
 def _wrong(option: Option, value: Any) -> str:
     """What the value should have been; "" when it is right."""
+    what, fits = _TYPES[option.type]
     if value is None:
-        return "" if option.nullable else f"should be {_TYPES[option.type]}"
-    if not _fits(option.type, value):
-        return f"should be {_TYPES[option.type]}"
+        return "" if option.nullable else f"should be {what}"
+    if not fits(value):
+        return f"should be {what}"
     if option.choices and str(value).lower().rstrip("_") not in {c.rstrip("_") for c in option.choices}:
         meant = did_you_mean(str(value).lower(), option.choices)
         best = f"; did you mean {meant[0]}?" if meant else ""
@@ -177,45 +177,34 @@ def _wrong(option: Option, value: Any) -> str:
     return ""
 
 
-_TYPES = {
-    "int": "a whole number of 1 or more",
-    "float": "a number",
-    "bool": "true or false",
-    "str": "a word",
-    "list[int]": "a list of whole numbers of 1 or more",
-    "filters": "a list of [channels, kernel, stride]",
-    "dict": "a group of keys",
-}
-
-
-def _fits(kind: str, value: Any) -> bool:
-    if kind == "int":
-        return _is_size(value)
-    if kind == "float":
-        return isinstance(value, int | float) and not isinstance(value, bool)
-    if kind == "bool":
-        return isinstance(value, bool)
-    if kind == "str":
-        return isinstance(value, str)
-    if kind == "dict":
-        return isinstance(value, Mapping)
-    if not isinstance(value, list | tuple):
-        return False
-    if kind == "list[int]":
-        return all(_is_size(item) for item in value)
-    return all(
-        isinstance(item, list | tuple) and len(item) == 3 and all(map(_is_side, item)) and _is_size(item[0])
-        for item in value
-    )
-
-
 def _is_size(value: Any) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and value >= 1
 
 
-def _is_side(value: Any) -> bool:
-    pair = isinstance(value, list | tuple) and len(value) == 2 and all(map(_is_size, value))
-    return _is_size(value) or pair
+def _is_filter(value: Any) -> bool:
+    if not isinstance(value, list | tuple) or len(value) != 3:
+        return False
+    return _is_size(value[0]) and all(_is_size(side) or _is_sizes(side, 2) for side in value[1:])
+
+
+def _is_sizes(value: Any, count: int | None = None) -> bool:
+    right = isinstance(value, list | tuple) and all(map(_is_size, value))
+    return right and count in (None, len(value))
+
+
+_TYPES: dict[str, tuple[str, Callable[[Any], bool]]] = {
+    "int": ("a whole number of 1 or more", _is_size),
+    "float": ("a number", lambda value: isinstance(value, int | float) and not isinstance(value, bool)),
+    "bool": ("true or false", lambda value: isinstance(value, bool)),
+    "str": ("a word", lambda value: isinstance(value, str)),
+    "list[int]": ("a list of whole numbers of 1 or more", _is_sizes),
+    "filters": (
+        "a list of [channels, kernel, stride]",
+        lambda value: isinstance(value, list | tuple) and all(map(_is_filter, value)),
+    ),
+    "dict": ("a group of keys", lambda value: isinstance(value, Mapping)),
+}
+"""`Option.type` -> what it is called, and whether a value is of it."""
 
 
 def space_problems(
@@ -250,33 +239,26 @@ def space_problems(
 
 def _action_problems(space: gym.Space, algo_name: str) -> list[Problem]:
     allowed = ACTION_KINDS.get(algo_name)
+    what = hint = ""
     if allowed is None:
-        return []  # no such algorithm, which the key check names
-    where = "environment.env"
-    if not isinstance(space, allowed):
+        pass  # no such algorithm, which the key check names
+    elif not isinstance(space, allowed):
         kinds = " or ".join(kind.__name__ for kind in allowed)
+        what = f"{algo_name} learns {kinds} actions, this environment has {space}"
+        hint = "give the environment Discrete, MultiDiscrete or Box actions, with a wrapper"
         able = [n for n, kinds in ACTION_KINDS.items() if isinstance(space, kinds) and n not in OFFLINE]
-        hint = (
-            f"use algo.name={able[0]}" + (f" (or {', '.join(able[1:])})" if able[1:] else "")
-            if able
-            else ("give the environment Discrete, MultiDiscrete or Box actions, with a wrapper")
-        )
-        return [Problem(where, f"{algo_name} learns {kinds} actions, this environment has {space}", hint)]
-    if isinstance(space, spaces.Box):
-        if not np.issubdtype(space.dtype, np.floating):
-            hint = "use Discrete or MultiDiscrete for whole numbers"
-            return [Problem(where, f"Box actions of type {space.dtype} cannot be learnt", hint)]
-        if len(space.shape) != 1 or 0 in space.shape:
-            hint = "give them one axis, and reshape inside the environment"
-            return [Problem(where, f"Box actions of shape {space.shape} cannot be learnt", hint)]
-        return []
-    if np.any(np.asarray(space.start) != 0):
+        if able:
+            hint = f"use algo.name={able[0]}" + (f" (or {', '.join(able[1:])})" if able[1:] else "")
+    elif isinstance(space, spaces.Box) and not np.issubdtype(space.dtype, np.floating):
+        what = f"Box actions of type {space.dtype} cannot be learnt"
+        hint = "use Discrete or MultiDiscrete for whole numbers"
+    elif not isinstance(space, spaces.Box) and np.any(np.asarray(space.start) != 0):
+        what = f"{space}: RLlib sends categories from 0, not from {space.start}"
         hint = "let them start at 0 and add the offset inside the environment"
-        return [Problem(where, f"{space}: RLlib sends categories from 0, not from {space.start}", hint)]
-    if isinstance(space, spaces.MultiDiscrete) and space.nvec.ndim != 1:
+    elif not isinstance(space, spaces.Discrete) and (len(space.shape) != 1 or 0 in space.shape):
+        what = f"{type(space).__name__} actions of shape {space.shape} cannot be learnt"
         hint = "give them one axis, and reshape inside the environment"
-        return [Problem(where, f"MultiDiscrete actions of shape {space.shape} cannot be learnt", hint)]
-    return []
+    return [Problem("environment.env", what, hint)] if what else []
 
 
 def _mask_problems(mask: gym.Space, action_space: gym.Space, algo_name: str) -> list[Problem]:

@@ -12,17 +12,17 @@ from torch import Tensor, nn
 
 from rayfish.errors import ModelError, did_you_mean
 from rayfish.experiment.imports import load_object
+from rayfish.models.actions import mask_logits
 from rayfish.models.encoder import Encoder, State
 from rayfish.models.layers import head
-from rayfish.models.locate import CLASS_NAME, find_model_file, is_bare
-from rayfish.models.masking import mask_logits
-from rayfish.models.spaces import MASK_KEY, action_outputs, leaves, split_mask, without_mask
+from rayfish.models.locate import locate
+from rayfish.models.spaces import MASK_KEY, action_outputs, leaves, map_space, split_mask, without_mask
+from rayfish.nested import map_nested
 
 
 def find_class(name: str, paths: Sequence[str]) -> type:
     """The class `custom_model` names: an import path, or a bare `<name>.py` in model/ or models/."""
-    if is_bare(name):
-        name = f"{find_model_file(name, paths)}:{CLASS_NAME}"
+    name = locate(name, paths)
     found = load_object(name, list(paths))
     if not isinstance(found, type):
         raise ModelError(
@@ -80,7 +80,7 @@ class CustomNetwork(nn.Module):
 
     def outputs(self, observation: Any, state: State | None) -> tuple[Tensor, Tensor | None, State]:
         """(logits, value or None, next state) as the model gives them, unmasked."""
-        seen = _typed(without_mask(observation, self.space), self.seen)
+        seen = map_space(_typed, self.seen, without_mask(observation, self.space))
         if not self.recurrent:
             result = self.model(seen)
             if isinstance(result, tuple | list):
@@ -124,8 +124,9 @@ class CustomNetwork(nn.Module):
         """One pass over two blank observations: does it run, are the shapes right, is there a value?"""
         name = type(self.model).__name__
         lead = (2, 1) if self.recurrent else (2,)
-        blank = _blank(self.space, lead)
-        state = {key: _repeat(value, 2) for key, value in self.initial_state().items()}
+        leaves(self.seen)  # raises for a space that no model reads
+        blank = map_space(lambda leaf: torch.zeros((*lead, *leaf.shape)), self.space)
+        state = map_nested(lambda part: part.unsqueeze(0).expand(2, *part.shape), self.initial_state())
         training = self.model.training
         self.model.eval()
         try:
@@ -183,24 +184,9 @@ def _construct(
         ) from error
 
 
-def _typed(observation: Any, space: gym.Space) -> Any:
-    """Box leaves as float32, category numbers as int64; the structure stays."""
-    if isinstance(space, gym.spaces.Dict):
-        return {key: _typed(observation[key], sub) for key, sub in space.spaces.items()}
-    if isinstance(space, gym.spaces.Tuple):
-        return tuple(_typed(part, sub) for part, sub in zip(observation, space.spaces, strict=True))
-    whole = isinstance(space, gym.spaces.Discrete | gym.spaces.MultiDiscrete)
-    return observation.long() if whole else observation.float()
-
-
-def _blank(space: gym.Space, lead: tuple[int, ...]) -> Any:
-    """A batch of blank observations of `space`."""
-    if isinstance(space, gym.spaces.Dict):
-        return {key: _blank(sub, lead) for key, sub in space.spaces.items()}
-    if isinstance(space, gym.spaces.Tuple):
-        return tuple(_blank(sub, lead) for sub in space.spaces)
-    (leaf,) = leaves(space)
-    return torch.zeros((*lead, *leaf.space.shape))
+def _typed(space: gym.Space, leaf: Tensor) -> Tensor:
+    """A Box leaf as float32, category numbers as int64."""
+    return leaf.long() if isinstance(space, gym.spaces.Discrete | gym.spaces.MultiDiscrete) else leaf.float()
 
 
 def _as_dict(state: Any) -> State:
@@ -216,9 +202,3 @@ def _as_given(state: State, like: Any) -> Any:
         return state
     parts = [state[str(index)] for index in range(len(state))]
     return type(like)(parts) if isinstance(like, tuple | list) else parts[0]
-
-
-def _repeat(value: Any, times: int) -> Any:
-    if isinstance(value, Mapping):
-        return {key: _repeat(part, times) for key, part in value.items()}
-    return value.unsqueeze(0).expand(times, *value.shape)

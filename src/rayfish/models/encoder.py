@@ -36,9 +36,7 @@ class VectorLeaf(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """(..., *shape) to (..., size)."""
-        if self.axes != 1:
-            x = x.flatten(-self.axes) if self.axes else x.unsqueeze(-1)
-        x = x.float()
+        x = _flattened(x, self.axes).float()
         return x * self.scale if self.scale is not None else x
 
 
@@ -61,8 +59,7 @@ class OnehotLeaf(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """(..., *shape) of category numbers to (..., size)."""
-        if self.axes != 1:
-            x = x.flatten(-self.axes) if self.axes else x.unsqueeze(-1)
+        x = _flattened(x, self.axes)
         # Padded steps of a sequence are zero, which lies outside a space that starts elsewhere.
         index = torch.minimum((x.long() - self.starts).clamp_(min=0), self.lasts) + self.offsets
         out = torch.zeros((*index.shape[:-1], self.size), device=x.device)
@@ -157,10 +154,6 @@ class Encoder(nn.Module):
         out, (h, c) = self.lstm(out, before)
         return out, {"h": h.squeeze(0), "c": c.squeeze(0)}
 
-    def forward(self, observation: Any, state: State | None = None) -> tuple[Tensor, State]:
-        """The same as `encode`."""
-        return self.encode(observation, state)
-
 
 class ActionEncoder(nn.Module):
     """Observation and action to features, for Q(observation, action).
@@ -190,16 +183,18 @@ class ActionEncoder(nn.Module):
             out = self.before(out)
         return self.mlp(torch.cat([out, action.float()], dim=-1))
 
-    def forward(self, observation: Any, action: Tensor) -> Tensor:
-        """The same as `encode`."""
-        return self.encode(observation, action)
-
 
 def byte_scale(space: gym.Space) -> float | None:
     """1/255 for numbers that run from 0 to 255, None otherwise."""
     if not isinstance(space, gym.spaces.Box) or space.low.size == 0:
         return None
     return 1.0 / 255.0 if space.low.min() == 0 and space.high.max() == 255 else None
+
+
+def _flattened(x: Tensor, axes: int) -> Tensor:
+    if axes == 1:
+        return x
+    return x.flatten(-axes) if axes else x.unsqueeze(-1)
 
 
 def _leaf(leaf: Leaf, model: Mapping[str, Any]) -> nn.Module:

@@ -1,4 +1,4 @@
-"""Where a bare `custom_model: name` lies: `<name>.py` in model/ or models/. Torch-free."""
+"""Where the file of a bare `custom_model: name` is: `<name>.py` in model/ or models/. Torch-free."""
 
 from __future__ import annotations
 
@@ -11,22 +11,19 @@ CLASS_NAME = "CustomModel"
 FOLDERS = ("model", "models")
 
 
-def is_bare(name: str) -> bool:
-    """Whether `custom_model` is a bare name rather than an import path or a file."""
-    return not any(sign in name for sign in ".:/\\")
-
-
-def find_model_file(name: str, paths: Sequence[str]) -> Path:
-    """The file of a bare name.
+def locate(name: str, paths: Sequence[str]) -> str:
+    """`custom_model` as an import path or `file.py:Class`, which a bare name is turned into.
 
     :param paths: folders beside which model/ and models/ are looked up, best first
-    :raises ModelError: there is none; names the nearest
+    :raises ModelError: a bare name has no file; names the nearest
     """
+    if any(sign in name for sign in ".:/\\"):
+        return name
     roots = dict.fromkeys([*(Path(path) for path in paths), Path.cwd()])
     folders = [root / folder for root in roots for folder in FOLDERS]
     for folder in folders:
         if (folder / f"{name}.py").is_file():
-            return folder / f"{name}.py"
+            return f"{folder / name}.py:{CLASS_NAME}"
     known = [file.stem for folder in folders if folder.is_dir() for file in folder.glob("*.py")]
     meant = did_you_mean(name, known)
     raise ModelError(

@@ -13,10 +13,10 @@ import gymnasium as gym
 import torch
 from torch import Tensor, nn
 
+from rayfish.models.actions import mask_logits, mask_values
 from rayfish.models.custom import CustomNetwork
 from rayfish.models.encoder import Encoder, State
 from rayfish.models.layers import head
-from rayfish.models.masking import mask_logits, mask_values
 from rayfish.models.spaces import MASK_KEY, action_outputs, split_mask
 
 FAMILIES: dict[str, str] = {

@@ -68,28 +68,13 @@ class Option:
 def _initializers(stack: str, layers: str) -> dict[str, Option]:
     """The four initializer keys that RLlib offers for each stack of layers."""
     names = "a function of torch.nn.init by name, with or without its trailing underscore"
-    return {
-        f"{stack}_kernel_initializer": Option(
-            "str",
-            None,
-            f"Initialiser of the weights of {layers}: {names}; null: torch's own.",
-            INITIALIZERS,
-            True,
-        ),
-        f"{stack}_kernel_initializer_kwargs": Option(
-            "dict", None, f"Arguments for {stack}_kernel_initializer, such as {{gain: 1.4}}.", (), True
-        ),
-        f"{stack}_bias_initializer": Option(
-            "str",
-            None,
-            f"Initialiser of the biases of {layers}: {names}; null: torch's own.",
-            INITIALIZERS,
-            True,
-        ),
-        f"{stack}_bias_initializer_kwargs": Option(
-            "dict", None, f"Arguments for {stack}_bias_initializer.", (), True
-        ),
-    }
+    found = {}
+    for part, tensors, example in (("kernel", "weights", ", such as {gain: 1.4}"), ("bias", "biases", "")):
+        key = f"{stack}_{part}_initializer"
+        doc = f"Initialiser of the {tensors} of {layers}: {names}; null: torch's own."
+        found[key] = Option("str", None, doc, INITIALIZERS, True)
+        found[f"{key}_kwargs"] = Option("dict", None, f"Arguments for {key}{example}.", (), True)
+    return found
 
 
 _LAYERS = ("activation", "use_layernorm", "kernel_initializer", "bias_initializer")

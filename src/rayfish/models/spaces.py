@@ -1,12 +1,13 @@
 """What a model sees of an observation, and how many numbers an action needs. Torch-free.
 
 An observation space is a tree; a model reads its *leaves*. A Dict with a key `action_mask` is
-masking (design, section 6): the mask is taken out, the rest is what the model sees.
+a mask of actions: it is taken out, the rest is what the model sees.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -14,7 +15,7 @@ import gymnasium as gym
 import numpy as np
 from gymnasium import spaces
 
-from rayfish.errors import ModelError
+from rayfish.errors import ModelError, RayfishError
 
 MASK_KEY = "action_mask"
 OBSERVATIONS_KEY = "observations"
@@ -64,6 +65,17 @@ def without_mask(observation: Any, space: gym.Space) -> Any:
     if len(space.spaces) == 2 and OBSERVATIONS_KEY in space.spaces:
         return observation[OBSERVATIONS_KEY]
     return {key: value for key, value in observation.items() if key != MASK_KEY}
+
+
+def map_space(function: Callable[..., Any], space: gym.Space, *trees: Any) -> Any:
+    """`function(leaf space, leaves...)` over a space and trees of its structure."""
+    if isinstance(space, spaces.Dict):
+        return {
+            key: map_space(function, sub, *(tree[key] for tree in trees)) for key, sub in space.spaces.items()
+        }
+    if isinstance(space, spaces.Tuple):
+        return tuple(map_space(function, *parts) for parts in zip(space.spaces, *trees, strict=True))
+    return function(space, *trees)
 
 
 def leaves(space: gym.Space, *, convolve: bool = False) -> list[Leaf]:
@@ -163,3 +175,38 @@ def action_outputs(space: gym.Space) -> int:
         f"action space {space} has no action distribution",
         "actions may be Discrete, MultiDiscrete or Box with float numbers; wrap the environment",
     )
+
+
+def as_arrays(observation: Any, space: gym.Space, lead: int, name: str = "observation") -> Any:
+    """An observation as arrays of the space's structure, with `lead` axes in front of each leaf.
+
+    :raises RayfishError: a part is missing or has another shape than the space
+    """
+    hint = "give the observation as the environment gives it"
+    got = type(observation).__name__
+    if isinstance(space, spaces.Dict):
+        if not isinstance(observation, Mapping) or not set(space.spaces) <= set(observation):
+            has = sorted(map(str, observation)) if isinstance(observation, Mapping) else got
+            raise RayfishError(
+                f"{name} should be a dict with {sorted(map(str, space.spaces))}, got {has}", hint
+            )
+        return {
+            key: as_arrays(observation[key], sub, lead, f"{name}[{key!r}]")
+            for key, sub in space.spaces.items()
+        }
+    if isinstance(space, spaces.Tuple):
+        if not isinstance(observation, Sequence) or len(observation) != len(space.spaces):
+            raise RayfishError(f"{name} should be a tuple of {len(space.spaces)} parts, got {got}", hint)
+        return tuple(
+            as_arrays(part, sub, lead, f"{name}[{index}]")
+            for index, (part, sub) in enumerate(zip(observation, space.spaces, strict=True))
+        )
+    array = np.asarray(observation)
+    shape = tuple(space.shape or ())
+    if array.shape[lead:] != shape or array.ndim < lead:
+        wanted = f"(batch, {', '.join(map(str, shape))})" if lead else str(shape)
+        raise RayfishError(
+            f"{name} has shape {array.shape}, the policy was trained on {wanted}",
+            "use act for one observation and act_batch for several",
+        )
+    return array

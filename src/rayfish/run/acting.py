@@ -16,9 +16,8 @@ from rayfish.errors import CheckpointError, RayfishError
 from rayfish.experiment.imports import use_paths
 from rayfish.models.actions import TEMPERATURE, choose, epsilon_greedy, for_env, soft_q
 from rayfish.models.build import build_network
-from rayfish.models.nested import as_arrays
 from rayfish.models.networks import FAMILIES
-from rayfish.models.spaces import MASK_KEY, split_mask
+from rayfish.models.spaces import MASK_KEY, as_arrays, split_mask
 from rayfish.models.summary import summary
 from rayfish.nested import map_nested
 from rayfish.run import manifest

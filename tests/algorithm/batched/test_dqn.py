@@ -8,8 +8,14 @@ import gymnasium as gym
 import pytest
 import torch
 
-from rayfish.algorithm.batched.dqn import DQN, DQNSettings, QNetwork
-from rayfish.algorithm.batched.off_policy_networks import AutogradQ, FusedQ, update_target, weights_of
+from rayfish.algorithm.batched.dqn import DQN, DQNSettings
+from rayfish.algorithm.batched.off_policy_networks import (
+    AutogradQ,
+    FusedQ,
+    q_function,
+    update_target,
+    weights_of,
+)
 from tests.algorithm.batched.off_policy_parity import (
     BOX,
     MASKED,
@@ -28,10 +34,10 @@ PLAIN = {"fcnet_hiddens": [16, 16], "fcnet_activation": "tanh"}
 
 def ours_for(learner) -> DQN:
     module = learner.module[POLICY]
-    vf = getattr(module, "vf", None)
-    target = QNetwork(module._target_encoder, module._target_af, getattr(module, "_target_vf", None))
+    online = q_function(module.encoder, module.af, getattr(module, "vf", None))
+    target = q_function(module._target_encoder, module._target_af, getattr(module, "_target_vf", None))
     [(_, optimizer)] = learner.get_optimizers_for_module(POLICY)
-    loop = DQN(QNetwork(module.encoder, module.af, vf), target, optimizer, masked=module.masked)
+    loop = DQN(online, target, optimizer, masked=module.masked)
     loop.attach()
     return loop
 
@@ -114,17 +120,6 @@ def test_whole_numbers_among_the_buffers_are_left_alone():
     main(torch.randn(5, 3))
     update_target(weights_of([main]), weights_of([target]), 0.5)
     close(target.running_mean, main.running_mean * 0.5, 1e-6)
-
-
-def test_several_learners_step_along_the_mean_gradient():
-    _, batched, loop, settings = both(PLAIN)
-    seen = []
-    loop._average = lambda gradient: seen.append(gradient.clone()) or gradient.zero_()
-    before = weights(batched)
-    loop.update(make_batch(BOX, ACTIONS), settings)
-    assert len(seen) == 1 and float(seen[0].abs().sum()) > 0
-    for key, value in weights(batched).items():
-        close(value, before[key], 1e-7)
 
 
 def test_fading_moments_end_as_zeros_and_move_no_weight():

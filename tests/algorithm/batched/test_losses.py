@@ -11,9 +11,12 @@ from rayfish.algorithm.batched.sac import (
     SquashedSample,
     actor_loss,
     actor_loss_gradient,
+    alpha_loss,
+    alpha_loss_gradient,
     critic_loss,
     critic_loss_gradient,
 )
+from rayfish.models.actions import LOG_STD_BOUNDS
 
 ROWS = 200
 SPACES = {
@@ -105,12 +108,18 @@ def test_actor_of_sac_with_continuous_actions():
     """Half of the rows act in the states that are learned from, the others in the states after them."""
     dist_inputs, alpha, slope = parameter(2 * ROWS, 6), torch.tensor(0.2), torch.randn(ROWS, 3)
     torch.manual_seed(5)
-    sample = SquashedSample(dist_inputs, None)
+    sample = SquashedSample(dist_inputs, LOG_STD_BOUNDS)
     q = (sample.actions[:ROWS] * slope).sum(dim=-1)
     loss = actor_loss(alpha, sample.logp[:ROWS], q)
     torch.manual_seed(5)
     with torch.no_grad():
-        drawn = SquashedSample(dist_inputs, None)
+        drawn = SquashedSample(dist_inputs, LOG_STD_BOUNDS)
         gradient = drawn.backward(-slope / ROWS, (alpha / ROWS).expand(ROWS, 1))
     (expected,) = torch.autograd.grad(loss, dist_inputs)
     torch.testing.assert_close(gradient, expected[:ROWS], rtol=1e-7, atol=1e-10)  # tanh saturates
+
+
+def test_temperature_of_sac():
+    log_alpha, logp, target_entropy = parameter(1), torch.randn(ROWS), torch.tensor(-0.7)
+    gradient = alpha_loss_gradient(logp, target_entropy)
+    assert_gradient(alpha_loss(log_alpha, logp, target_entropy), log_alpha, gradient)

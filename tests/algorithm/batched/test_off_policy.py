@@ -9,9 +9,9 @@ import torch
 from ray.rllib.core.columns import Columns
 
 import rayfish
-from rayfish.algorithm.batched.actors_off_policy import off_policy_actor
 from rayfish.algorithm.batched.off_policy import BatchedDQN, BatchedSAC
 from rayfish.algorithm.batched.replay.buffer import PrioritizedReplayBuffer, ReplayBuffer
+from rayfish.algorithm.batched.runner import actor_for
 from rayfish.algorithm.module import module_spec
 from tests.algorithm.batched.off_policy_parity import BOX, MASKED, PICTURE
 
@@ -217,11 +217,9 @@ class TestActing:
         seen = observations(space)
         with torch.no_grad():
             expected = module.forward_inference({Columns.OBS: seen})[Columns.ACTIONS]
-            assert torch.equal(
-                off_policy_actor(module, None, explore=False).act(seen, None, 0).actions, expected
-            )
+            assert torch.equal(actor_for(module, None, explore=False).act(seen, None, 0).actions, expected)
             # With an epsilon of 0, exploring is the same.
-            assert torch.equal(off_policy_actor(module, None).act(seen, None, 0).actions, expected)
+            assert torch.equal(actor_for(module, None, explore=True).act(seen, None, 0).actions, expected)
 
     def test_epsilon_follows_its_schedule_over_the_allowed_actions(self):
         torch.manual_seed(0)
@@ -229,9 +227,9 @@ class TestActing:
             "DQN", MASKED, gym.spaces.Discrete(4), epsilon=[[0, 1.0], [1000, 0.2]], dueling=False
         )
         seen = observations(MASKED, 4000)
-        actor = off_policy_actor(module, None)
+        actor = actor_for(module, None, explore=True)
         allowed = seen["action_mask"].bool()
-        best = off_policy_actor(module, None, explore=False).act(seen, None).actions
+        best = actor_for(module, None, explore=False).act(seen, None).actions
         several = allowed.sum(dim=-1) == 2
         for t, epsilon in ((0, 1.0), (500, 0.6), (5000, 0.2)):
             chosen = actor.act(seen, None, t).actions
@@ -243,7 +241,7 @@ class TestActing:
         torch.manual_seed(0)
         module = module_for("DQN", BOX, gym.spaces.Discrete(4), temperature=0.05)
         one = observations(BOX, 1).repeat(20_000, 1)
-        drawn = off_policy_actor(module, None).act(one, None, 0).actions
+        drawn = actor_for(module, None, explore=True).act(one, None, 0).actions
         with torch.no_grad():
             expected = (module.compute_q_values({Columns.OBS: one[:1]})["qf_preds"] / 0.05).softmax(-1)[0]
         shares = torch.bincount(drawn, minlength=4) / len(drawn)
@@ -258,11 +256,11 @@ class TestActing:
         with torch.no_grad():
             inputs = module.forward_inference({Columns.OBS: one})[Columns.ACTION_DIST_INPUTS]
             dist = module.get_exploration_action_dist_cls().from_logits(inputs)
-            drawn = off_policy_actor(module, actions).act(one, None, 0).actions
+            drawn = actor_for(module, actions, explore=True).act(one, None, 0).actions
             theirs = dist.sample()
             assert torch.allclose(drawn.mean(0), theirs.mean(0), atol=0.02)
             assert torch.allclose(drawn.std(0), theirs.std(0), atol=0.02)
-            mode = off_policy_actor(module, actions, explore=False).act(one[:1], None, 0).actions
+            mode = actor_for(module, actions, explore=False).act(one[:1], None, 0).actions
             assert torch.allclose(mode, dist.to_deterministic().sample()[:1], atol=1e-6)
 
     def test_forbidden_choices_of_sac_are_never_drawn(self):
@@ -270,7 +268,7 @@ class TestActing:
         module = module_for("SAC", MASKED, gym.spaces.Discrete(4))
         seen = observations(MASKED, 2000)
         for explore in (True, False):
-            chosen = off_policy_actor(module, None, explore=explore).act(seen, None, 0).actions
+            chosen = actor_for(module, None, explore=explore).act(seen, None, 0).actions
             assert bool(seen["action_mask"].bool().gather(1, chosen[:, None]).all())
 
 

@@ -256,8 +256,8 @@ def test_no_transition_joins_two_episodes(kind, make, lengths, resets):
         if index % resets == 1:
             sampler.reset(seed=index)  # as a restarted runner does
         buffer.add(sampler.collect(length))
-        for column in buffer.columns():
-            episodes, steps = (column.next_obs - column.obs).T
+        for slot in buffer.rollouts():
+            episodes, steps = (slot.final_obs - slot.obs)[:, 0].numpy().T
             assert not episodes.any(), f"{np.count_nonzero(episodes)} of {len(episodes)} join two episodes"
             assert set(steps) <= {0, 1}, "an agent that is gone without a word saw nothing more"
         batch = buffer.sample(64, n_step=3)
@@ -268,9 +268,9 @@ def test_what_an_absent_agent_sees_after_a_long_rollout_is_not_joined_to_its_las
     play, buffer = Play(3, away=0.3), ReplayBuffer(60, seed=1)
     for length in (3, 1, 25, 1, 30, 2, 1, 40):
         buffer.add(play.rollout(length))
-        for column in buffer.columns():
-            found = [play.steps[number][4] for number in numbers(column.obs)]
-            assert numbers(column.next_obs) == found
+        for slot in buffer.rollouts():
+            found = [play.steps[number][4] for number in numbers(slot.obs)]
+            assert numbers(slot.final_obs) == found
 
 
 def test_another_number_of_slots_keeps_what_fits():

@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 import torch
 
+from rayfish.algorithm.batched.learner import networks_of
 from rayfish.algorithm.batched.off_policy_networks import AutogradPolicy, FusedPolicy
-from rayfish.algorithm.batched.sac import SAC, Network, SACSettings
+from rayfish.algorithm.batched.sac import SAC, SACSettings
 from tests.algorithm.batched.off_policy_parity import (
     BOX,
     MASKED,
@@ -28,13 +29,8 @@ PLAIN = {"fcnet_hiddens": [16, 16], "fcnet_activation": "relu"}
 
 def ours_for(learner) -> SAC:
     module = learner.module[POLICY]
-    critics = [(Network(module.qf_encoder, module.qf), Network(module.target_qf_encoder, module.target_qf))]
-    if module.twin_q:
-        twin = Network(module.target_qf_twin_encoder, module.target_qf_twin)
-        critics.append((Network(module.qf_twin_encoder, module.qf_twin), twin))
     loop = SAC(
-        Network(module.pi_encoder, module.pi),
-        critics,
+        networks_of(module),
         log_alpha=learner.curr_log_alpha[POLICY],
         target_entropy=learner.target_entropy[POLICY],
         optimizers=optimizers(learner),

@@ -1,28 +1,35 @@
-"""The policy of PPO and its kin as the sampler asks it: by sampling, or its likeliest action."""
+"""Policies as the sampler calls them: observations in, actions out, drawn or the likeliest.
+
+Random numbers come from torch's global generator, as everywhere else on a runner.
+"""
 
 from __future__ import annotations
 
 from typing import Any
 
 import gymnasium as gym
+import torch
 from torch import Tensor
 
 from rayfish.algorithm.batched.distributions import distribution
 from rayfish.algorithm.batched.fused import fused, mask_of
+from rayfish.algorithm.batched.off_policy_networks import policy_network, q_function
 from rayfish.algorithm.batched.ppo import DIST_INPUTS, LOGP
 from rayfish.algorithm.batched.rollout import Tree
-from rayfish.algorithm.batched.sampler import Decision
+from rayfish.algorithm.batched.sampler import Actor, Decision
+from rayfish.models.actions import TEMPERATURE, mask_logits, mask_values
+from rayfish.models.networks import q_values
+from rayfish.models.spaces import MASK_KEY
 from rayfish.nested import map_nested
 
 
-class ActorCriticActor:
+class ActorCriticActor(Actor):
     """Acts with an actor-critic from `models/`.
 
     :param explore: sample; otherwise the likeliest action
     """
 
     timeless = True
-    """What it does depends on nothing but the weights and what it sees."""
 
     def __init__(self, net: Any, action_space: gym.Space, *, explore: bool = True) -> None:
         self.net = net
@@ -52,3 +59,73 @@ class ActorCriticActor:
         # Networks with memory take an axis of time after that of the batch.
         dist_inputs, after = self.net(map_nested(lambda leaf: leaf.unsqueeze(1), obs), state)
         return dist_inputs.squeeze(1), after
+
+
+class DQNActor(Actor):
+    """Epsilon-greedy or SoftQ over the allowed actions, or the best one.
+
+    :param module: a `DQNModule`; its epsilon follows the `t` of `act`
+    """
+
+    def __init__(self, module: Any, *, explore: bool = True) -> None:
+        self.explore = explore
+        self._masked, self._atoms = module.masked, module.num_atoms
+        self._bounds = (module.v_min, module.v_max) if self._atoms > 1 else (0.0, 0.0)
+        self._temperature: float | None = module.model_config.get(TEMPERATURE)
+        self._module = module
+        self._q = q_function(module.encoder, module.af, module.vf if module.uses_dueling else None)
+
+    @torch.no_grad()
+    def act(self, obs: Tree, state: Tree | None, t: int = 0) -> Decision:
+        """One action per row; `t` counts environment steps."""
+        advantages, values = self._q(self._q.inputs(obs))
+        q, _, _ = q_values(advantages, values, self._atoms, self._bounds)
+        mask = obs[MASK_KEY] if self._masked else None
+        if mask is not None:
+            q = mask_values(q, mask)
+        if not self.explore:
+            return Decision(q.argmax(dim=-1))
+        if self._temperature:
+            return Decision(torch.multinomial((q / self._temperature).softmax(dim=-1), 1).squeeze(-1))
+        return Decision(self._epsilon_greedy(q, mask, float(self._module.epsilon_schedule.update(t))))
+
+    def _epsilon_greedy(self, q: Tensor, mask: Tensor | None, epsilon: float) -> Tensor:
+        """The best actions, with probability epsilon a random allowed one in their place."""
+        greedy = q.argmax(dim=-1)
+        if epsilon <= 0.0:
+            return greedy
+        noise = torch.rand_like(q)
+        if mask is not None:
+            noise = mask_values(noise, mask)
+        explores = torch.rand(greedy.shape, device=q.device) < epsilon
+        return torch.where(explores, noise.argmax(dim=-1), greedy)
+
+
+class SACActor(Actor):
+    """Draws from the policy, or takes its likeliest action.
+
+    :param module: a `SACModule`
+    """
+
+    def __init__(self, module: Any, *, explore: bool = True) -> None:
+        self.explore = explore
+        self._masked = module.masked
+        self._discrete = isinstance(module.action_space, gym.spaces.Discrete)
+        self._policy = policy_network(module.pi_encoder, module.pi)
+
+    @torch.no_grad()
+    def act(self, obs: Tree, state: Tree | None, t: int = 0) -> Decision:
+        """One action per row."""
+        dist_inputs = self._policy(self._policy.inputs(obs))
+        if self._masked:
+            dist_inputs = mask_logits(dist_inputs, obs[MASK_KEY])
+        if self._discrete:
+            if not self.explore:
+                return Decision(dist_inputs.argmax(dim=-1))
+            return Decision(torch.multinomial(dist_inputs.softmax(dim=-1), 1).squeeze(-1))
+        mean, log_std = dist_inputs.chunk(2, dim=-1)
+        if not self.explore:
+            return Decision(mean.tanh())
+        return Decision(
+            (mean + torch.randn_like(mean) * log_std.clamp(*self._policy.log_std_bounds).exp()).tanh()
+        )

@@ -17,8 +17,10 @@ from ray.rllib.utils.metrics import (
     SYNCH_WORKER_WEIGHTS_TIMER,
     TIMERS,
 )
+from torch import Tensor
 
 from rayfish.algorithm.batched.rollout import Rollout
+from rayfish.compat import torch_internals
 
 if TYPE_CHECKING:
     from ray.rllib.algorithms.algorithm import Algorithm
@@ -123,14 +125,22 @@ def _bounds(rollouts: list[Rollout], learners: int) -> list[int]:
 
 
 @torch.no_grad()
-def hand_out_weights(algorithm: Algorithm) -> None:
-    """The learner's weights to every env runner: copied in this process, sent once through Ray elsewhere."""
+def hand_out_weights(algorithm: Algorithm, weights: tuple[list[Tensor], list[Tensor]] | None = None) -> None:
+    """The learner's weights to every env runner: copied in this process, sent once through Ray elsewhere.
+
+    :param weights: what `local_weights` returned before
+    """
     group, learners = algorithm.env_runner_group, algorithm.learner_group
     if group.num_remote_env_runners() or not learners.is_local:
         group.sync_weights(from_worker_or_learner_group=learners, inference_only=True)
         return
-    learner, runner = learners._learner, group.local_env_runner
-    source = learner.module[runner.policy_id].unwrapped().state_dict()
-    for name, weights in runner.policy.state_dict().items():
-        weights.copy_(source[name])
-    runner._weights_seq_no = learner._weights_seq_no
+    torch_internals.copy_all(*(weights or local_weights(algorithm)))
+    group.local_env_runner._weights_seq_no = learners._learner._weights_seq_no
+
+
+def local_weights(algorithm: Algorithm) -> tuple[list[Tensor], list[Tensor]]:
+    """Of the policy that acts in this process, and of the learner, in the same order."""
+    runner = algorithm.env_runner_group.local_env_runner
+    source = algorithm.learner_group._learner.module[runner.policy_id].unwrapped().state_dict()
+    state = runner.policy.state_dict()
+    return list(state.values()), [source[name] for name in state]

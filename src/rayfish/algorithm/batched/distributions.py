@@ -1,7 +1,11 @@
 """Action distributions over whole batches: samples, log probabilities, and gradients in closed form.
 
 A distribution is parametrised by the outputs of a policy network (`dist_inputs`, as RLlib calls them):
-logits, or means and log standard deviations.
+logits, or means and log standard deviations, [..., size]; actions are [...] or [..., components].
+
+`sample` draws actions with torch's global generator and returns them with their log probabilities; `mode`
+returns the most likely ones; `evaluate` returns what a loss needs of given actions, which autograd can
+differentiate, too (`old` are the `dist_inputs` of the distribution that acted, for the KL divergence).
 """
 
 from __future__ import annotations
@@ -20,8 +24,8 @@ _HALF_LOG_TAU = 0.5 * math.log(2 * math.pi)
 
 
 @dataclass
-class Evaluation:
-    """What a policy-gradient loss needs of a distribution at given actions, each [...] per row.
+class EvaluatedActions:
+    """What a policy-gradient loss needs of a distribution at given actions, one number per row each.
 
     :param entropy: computes the entropy, which many losses do not use
     :param kl: divergence of the distribution from the one that acted; None without the latter
@@ -34,26 +38,7 @@ class Evaluation:
     backward: Callable[[Tensor, Tensor | float, Tensor | float], Tensor]
 
 
-class Distribution:
-    """What all distributions offer; `dist_inputs` is [..., size], actions are [...] or [..., components]."""
-
-    def sample(self, dist_inputs: Tensor) -> tuple[Tensor, Tensor]:
-        """(actions drawn with torch's global generator, their log probabilities)."""
-        raise NotImplementedError
-
-    def mode(self, dist_inputs: Tensor) -> Tensor:
-        """The most likely actions."""
-        raise NotImplementedError
-
-    def evaluate(self, dist_inputs: Tensor, actions: Tensor, old: Tensor | None = None) -> Evaluation:
-        """Log probability, entropy and KL divergence; autograd can differentiate all three.
-
-        :param old: `dist_inputs` of the distribution that acted, for the divergence
-        """
-        raise NotImplementedError
-
-
-class Categorical(Distribution):
+class Categorical:
     """One of n actions."""
 
     def sample(self, dist_inputs: Tensor) -> tuple[Tensor, Tensor]:
@@ -67,7 +52,7 @@ class Categorical(Distribution):
         """The largest logit."""
         return dist_inputs.argmax(-1)
 
-    def evaluate(self, dist_inputs: Tensor, actions: Tensor, old: Tensor | None = None) -> Evaluation:
+    def evaluate(self, dist_inputs: Tensor, actions: Tensor, old: Tensor | None = None) -> EvaluatedActions:
         """The gradient of a log probability is (one-hot - p); that of the entropy -p (log p + H)."""
         log_p = _log_softmax(dist_inputs)
         p = log_p.exp()
@@ -92,10 +77,10 @@ class Categorical(Distribution):
                 gradient += (p - q) * _column(d_kl)
             return gradient
 
-        return Evaluation(log_p.gather(-1, index).squeeze(-1), entropy, kl, backward)
+        return EvaluatedActions(log_p.gather(-1, index).squeeze(-1), entropy, kl, backward)
 
 
-class MultiCategorical(Distribution):
+class MultiCategorical:
     """Several independent categorical choices at once (MultiDiscrete)."""
 
     def __init__(self, sizes: list[int]) -> None:
@@ -111,7 +96,7 @@ class MultiCategorical(Distribution):
         """The largest logit of each component."""
         return torch.stack([logits.argmax(-1) for logits in dist_inputs.split(self._sizes, -1)], -1)
 
-    def evaluate(self, dist_inputs: Tensor, actions: Tensor, old: Tensor | None = None) -> Evaluation:
+    def evaluate(self, dist_inputs: Tensor, actions: Tensor, old: Tensor | None = None) -> EvaluatedActions:
         """Sums over the components, each with its own gradient."""
         old_logits = old.split(self._sizes, -1) if old is not None else [None] * len(self._sizes)
         found = [
@@ -119,7 +104,7 @@ class MultiCategorical(Distribution):
             for index, logits in enumerate(dist_inputs.split(self._sizes, -1))
         ]
         divergences = [one.kl for one in found if one.kl is not None]
-        return Evaluation(
+        return EvaluatedActions(
             torch.stack([one.logp for one in found]).sum(0),
             lambda: torch.stack([one.entropy() for one in found]).sum(0),
             torch.stack(divergences).sum(0) if divergences else None,
@@ -127,7 +112,7 @@ class MultiCategorical(Distribution):
         )
 
 
-class DiagonalGaussian(Distribution):
+class DiagonalGaussian:
     """Independent normal distributions: means, then log standard deviations."""
 
     def sample(self, dist_inputs: Tensor) -> tuple[Tensor, Tensor]:
@@ -141,7 +126,7 @@ class DiagonalGaussian(Distribution):
         """The means."""
         return dist_inputs.chunk(2, -1)[0]
 
-    def evaluate(self, dist_inputs: Tensor, actions: Tensor, old: Tensor | None = None) -> Evaluation:
+    def evaluate(self, dist_inputs: Tensor, actions: Tensor, old: Tensor | None = None) -> EvaluatedActions:
         """The closed forms of the normal distribution."""
         mean, log_std = dist_inputs.chunk(2, -1)
         inverse = (-2.0 * log_std).exp()
@@ -166,7 +151,10 @@ class DiagonalGaussian(Distribution):
             return torch.cat([d_mean, d_log_std], -1)
 
         logp = -(0.5 * square + log_std + _HALF_LOG_TAU).sum(-1)
-        return Evaluation(logp, lambda: (log_std + _HALF_LOG_TAU + 0.5).sum(-1), kl, backward)
+        return EvaluatedActions(logp, lambda: (log_std + _HALF_LOG_TAU + 0.5).sum(-1), kl, backward)
+
+
+Distribution = Categorical | MultiCategorical | DiagonalGaussian
 
 
 def distribution(space: gym.Space) -> Distribution:

@@ -6,17 +6,16 @@ actions in closed form; `off_policy_networks` takes the gradient from there to t
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from rayfish.algorithm.batched.off_policy_networks import huber, q_function, update_target, weights_of
+from rayfish.algorithm.batched.off_policy_networks import OffPolicyUpdate, QFunction, huber
 from rayfish.algorithm.batched.optimise import DenormalFreeOptimiser
 from rayfish.algorithm.batched.replay.buffer import Batch
-from rayfish.models.masking import MASKED, mask_values
+from rayfish.models.actions import MASKED, mask_values
 from rayfish.models.networks import q_values
 from rayfish.models.spaces import MASK_KEY
 from rayfish.nested import map_nested
@@ -37,22 +36,6 @@ class DQNSettings:
     td_error_loss_fn: str = "huber"
     grad_clip: float | None = None
     grad_clip_by: str = "global_norm"
-
-
-@dataclass(frozen=True)
-class QNetwork:
-    """A Q network: encoder, advantage stream and value stream.
-
-    :param vf: the value stream of a dueling network; None without
-    """
-
-    encoder: nn.Module
-    af: nn.Module
-    vf: nn.Module | None
-
-    def modules(self) -> list[nn.Module]:
-        """All of them."""
-        return [module for module in (self.encoder, self.af, self.vf) if module is not None]
 
 
 def dqn_loss(chosen: Tensor, target: Tensor, weights: Tensor, settings: DQNSettings) -> Tensor:
@@ -87,45 +70,24 @@ def dqn_loss_gradient(
     return td_errors, gradient * (weights / weights.shape[0]).unsqueeze(-1)
 
 
-class DQN:
+class DQN(OffPolicyUpdate):
     """Learns a Q network from batches of transitions.
 
     :param optimizer: over all parameters of `online`
     :param masked: observations carry an action mask
-    :param average: called with the gradient before each step, to average it over several learners
     """
 
     def __init__(
-        self,
-        online: QNetwork,
-        target: QNetwork,
-        optimizer: torch.optim.Optimizer,
-        *,
-        masked: bool = False,
-        average: Callable[[Tensor], None] | None = None,
+        self, online: QFunction, target: QFunction, optimizer: torch.optim.Optimizer, *, masked: bool = False
     ) -> None:
-        self.optimiser = DenormalFreeOptimiser(
-            optimizer, [p for module in online.modules() for p in module.parameters()]
-        )
-        self._online = q_function(online.encoder, online.af, online.vf)
-        self._target = q_function(target.encoder, target.af, target.vf)
-        self._mains, self._targets = weights_of(online.modules()), weights_of(target.modules())
+        self.optimiser = DenormalFreeOptimiser(optimizer, list(online.modules.parameters()))
+        super().__init__({"default_optimizer": self.optimiser}, [(online, target)])
+        self._online, self._target = online, target
         self._masked = masked
-        self._average = average
-        self.metrics: Callable[[], dict[str, Tensor]] | None = None
-        """The last batch's loss and figures about it; to be called before the next update."""
-
-    def attach(self) -> None:
-        """Before a series of updates: take over what was loaded into the optimizer since."""
-        self.optimiser.attach()
-
-    def update_target(self, tau: float) -> None:
-        """Moves the target network towards the current one."""
-        update_target(self._mains, self._targets, tau)
 
     @torch.no_grad()
     def update(self, batch: Batch, settings: DQNSettings) -> Tensor:
-        """One step of the optimizer; gives the absolute TD errors, as new priorities of the batch."""
+        """One step of the optimizer; returns the absolute TD errors, as new priorities of the batch."""
         size = batch["rewards"].shape[0]
         inputs = self._online.inputs(batch["both"])
         next_inputs = map_nested(lambda leaf: leaf[size:], inputs)
@@ -162,16 +124,12 @@ class DQN:
         if values is not None:  # the mean over the actions was taken off
             d_advantages -= d_advantages.mean(dim=1, keepdim=True)
         self._online.backward(d_advantages.flatten(1), None if values is None else d_chosen, self.optimiser)
-        if self._average is not None:
-            self._average(self.optimiser.gradient)
-        norm = self.optimiser.clip(settings.grad_clip or None, settings.grad_clip_by)
-        self.optimiser.step()
+        norms = self._step(settings.grad_clip, settings.grad_clip_by)
 
         @torch.no_grad()
         def metrics() -> dict[str, Tensor]:
             loss = dqn_loss(chosen, target, batch["weights"], settings)
-            found = _metrics(loss, td_errors, selected, probabilities, settings)
-            return found if norm is None else {**found, "gradients_default_optimizer_global_norm": norm}
+            return {**_metrics(loss, td_errors, selected, probabilities, settings), **norms}
 
         self.metrics = metrics
         return td_errors

@@ -14,8 +14,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from rayfish.models.actions import mask_logits
 from rayfish.models.encoder import ActionEncoder, Encoder, OnehotLeaf, VectorLeaf
-from rayfish.models.masking import mask_logits
 from rayfish.models.networks import ActorCritic, GaussianHead
 from rayfish.models.spaces import MASK_KEY
 
@@ -61,7 +61,7 @@ class Chain:
         return out
 
     def backward(self, gradient: Tensor, gradients: dict[int, Tensor], learn: int | None = None) -> Tensor:
-        """Writes the gradients of all parameters; gives that of the first layer's output, before its weights.
+        """Writes all parameters' gradients; returns that of the first layer's output, before its weights.
 
         :param gradient: of the first rows of the last output; overwritten where that has an activation
         :param gradients: by `id` of the parameter, the memory to write into
@@ -151,7 +151,7 @@ class FusedActorCritic:
         return features if self._trunk is None else self._trunk(features)
 
     def _dist_inputs(self, out: Tensor, mask: Tensor | None) -> Tensor:
-        """What the policy's last layer gives, as its distribution takes it."""
+        """Distribution inputs from the output of the policy's last layer."""
         head = self._gaussian
         if head is not None:
             if head.free:

@@ -1,7 +1,7 @@
 """Sampling from environments that live beside the policy: tensors in, tensors out, nothing leaves the device.
 
 Such an environment is a Gymnasium `VectorEnv` in the autoreset mode SAME_STEP whose arrays are torch
-tensors and whose infos always hold `final_obs`, what every copy saw before it may have begun again. When
+tensors and whose infos always hold `final_obs`, what every copy saw before it may have been reset. When
 its metadata says `"in_place": True` (it keeps its state in the same tensors, and decides nothing in
 Python by their values), a whole rollout is recorded as one CUDA graph.
 """
@@ -113,7 +113,7 @@ class ResidentSampler:
         self._replayed: Replayed | None = None
 
     def reset(self, seed: int | None) -> None:
-        """Begin new episodes everywhere; the memory for observations stays the same."""
+        """Start new episodes everywhere; the memory for observations stays the same."""
         first = self.vector.reset(seed)
         if self.obs is None:
             self.obs = map_nested(torch.clone, first)
@@ -121,7 +121,7 @@ class ResidentSampler:
             map_nested(lambda mine, new: mine.copy_(new), self.obs, first)
 
     def restore(self, obs: Tree, state: Tree | None) -> None:
-        """Go on from what was seen when a snapshot was taken; the memory may be another one."""
+        """Continue from the observations of a snapshot; the memory may be another one."""
         self.obs = map_nested(lambda leaf: leaf.to(self.device), obs)
         self._replayed = None
 
@@ -131,12 +131,12 @@ class ResidentSampler:
             self._memory = {"steps": steps}
             self._replayed = None
         with torch.no_grad():
-            if not (self.vector.in_place and getattr(self.actor, "timeless", False)):
+            if not (self.vector.in_place and self.actor.timeless):
                 self._run(steps, t)
             else:
-                if self._replayed is None or self._explores != self.actor.explore:  # type: ignore[attr-defined]
+                if self._replayed is None or self._explores != self.actor.explore:
                     self._replayed = Replayed(lambda: self._run(steps, 0), self.device)
-                    self._explores = self.actor.explore  # type: ignore[attr-defined]
+                    self._explores = self.actor.explore
                 self._replayed()
         memory = self._memory
         self.vector.count(memory["done"], memory["returns"], memory["lengths"])
@@ -157,12 +157,14 @@ class ResidentSampler:
         returns, lengths = self.vector.returns, self.vector.lengths
         for step in range(steps):
             obs = self._put("obs", step, self.obs)
-            said = self.actor.act(obs, None, t + step * self.pace)
-            self._put("actions", step, said.actions)
-            for name, value in said.extras.items():
+            decision = self.actor.act(obs, None, t + step * self.pace)
+            self._put("actions", step, decision.actions)
+            for name, value in decision.extras.items():
                 self._put(name, step, value)
-            self._memory["extras"] = sorted(said.extras)
-            after, rewards, terminated, truncated, infos = self.vector.env.step(self._for_env(said.actions))
+            self._memory["extras"] = sorted(decision.extras)
+            after, rewards, terminated, truncated, infos = self.vector.env.step(
+                self._for_env(decision.actions)
+            )
             done = terminated | truncated
             returns += rewards
             lengths += 1
@@ -180,7 +182,7 @@ class ResidentSampler:
             map_nested(lambda mine, new: mine.copy_(new), self.obs, after)
 
     def _last_observations(self, infos: dict[str, Any]) -> Tree:
-        """Of every copy, in every step: which of them ended is not looked up, that would leave the device."""
+        """Of every copy in every step: looking up which of them ended would leave the device."""
         found = last_observations(infos)
         if found is None or not holds_tensors(found):
             raise no_last_observation(self.vector.env, 0)

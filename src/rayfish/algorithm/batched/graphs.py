@@ -13,8 +13,8 @@ _BEFORE_RECORDING = 2  # calls that run as they are: libraries choose their kern
 class Replayed:
     """A function without arguments whose tensors stay where they are; on a CPU it is simply called.
 
-    Every call is one execution, recorded or not: the first ones run as they are. What the function
-    gives is overwritten by the next call.
+    Every call is one execution, recorded or not: the first ones run as they are. The result is overwritten
+    by the next call.
 
     :param after: calls that run as they are before one is recorded
     """
@@ -33,7 +33,7 @@ class Replayed:
             return self._function()
         self._calls += 1
         if self._calls <= max(_BEFORE_RECORDING, self._after):
-            return self._beside()
+            return self._on_side_stream()
         if self._graph is None:
             self._graph = torch.cuda.CUDAGraph()
             with torch.cuda.graph(self._graph):  # records, without executing anything
@@ -41,8 +41,8 @@ class Replayed:
         self._graph.replay()
         return self._result
 
-    def _beside(self) -> Any:
-        """On a stream of its own, as recording will run it."""
+    def _on_side_stream(self) -> Any:
+        """Run on another stream, as recording will."""
         stream = torch.cuda.Stream()
         stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(stream):

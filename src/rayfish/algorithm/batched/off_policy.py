@@ -1,8 +1,7 @@
 """RLlib's DQN and SAC with a training step of their own: rounds of sampling and learning over arrays.
 
-A round is RLlib's: every runner steps its environments for one fragment, then so many updates follow as
-its `training_intensity` asks for. All rounds of an iteration happen in one call, with its figures logged
-once at its end.
+A round is RLlib's: every runner steps its environments for one fragment, then as many updates follow as
+`training_intensity` asks for. All rounds of an iteration run in one call, which logs metrics at its end.
 
 Remote runners collect the next rounds while the learner learns from the last ones, because a call through
 Ray takes longer than many a round. They act with the weights from before those updates. No call is in
@@ -12,6 +11,7 @@ flight at the end of an iteration, so that runs repeat and resume exactly.
 from __future__ import annotations
 
 import time
+from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import zip_longest
@@ -40,10 +40,10 @@ from ray.rllib.utils.metrics import (
 )
 from ray.rllib.utils.metrics.metrics_logger import MetricsLogger
 
+from rayfish.algorithm.batched.algorithms import hand_out_weights, local_weights
 from rayfish.algorithm.batched.eligibility import stored_bytes
 from rayfish.algorithm.batched.replay.buffer import PrioritizedReplayBuffer, ReplayBuffer
 from rayfish.algorithm.batched.rollout import Rollout
-from rayfish.compat import torch_internals
 
 _STEPS_AHEAD = 16  # environment steps, at least, that remote runners collect with the same weights
 _INLINE_BYTES = 50_000  # of weights sent within a call; larger ones go through the object store once
@@ -51,20 +51,17 @@ _TAG = "rayfish_fragments"  # of calls in flight
 _GPU_SHARE = 0.25  # of a GPU's free memory that a replay buffer may take; a larger one stays in main memory
 
 
-class _Timers:
+class _Timers(defaultdict[str, float]):
     """Seconds by name, over many short spells."""
-
-    def __init__(self) -> None:
-        self.seconds: dict[str, float] = {}
 
     @contextmanager
     def __call__(self, name: str) -> Iterator[None]:
-        """Counts what happens inside."""
-        begin = time.perf_counter()
+        """Times what happens inside."""
+        start = time.perf_counter()
         try:
             yield
         finally:
-            self.seconds[name] = self.seconds.get(name, 0.0) + time.perf_counter() - begin
+            self[name] += time.perf_counter() - start
 
 
 class _Rounds:
@@ -75,7 +72,7 @@ class _Rounds:
         super().setup(config)  # type: ignore[misc]
         self.local_replay_buffer = self._new_replay()
         self._replay_figures = MetricsLogger(root=False)
-        self._shared: tuple[Any, list[torch.Tensor], list[torch.Tensor]] | None = None
+        self._shared: tuple[Any, tuple[list[torch.Tensor], list[torch.Tensor]]] | None = None
         self._rounds_asked = 1
 
     def _create_local_replay_buffer_if_necessary(self, config: Any) -> None:
@@ -83,7 +80,7 @@ class _Rounds:
 
     def training_step(self: Any) -> None:
         """The rounds of one iteration, and its figures."""
-        timers, learner, replay = _Timers(), self.learner_group._learner, self.local_replay_buffer
+        timers, learner, replay = _Timers(float), self.learner_group._learner, self.local_replay_buffer
         lifetime = (ENV_RUNNER_RESULTS, NUM_ENV_STEPS_SAMPLED_LIFETIME)
         before = int(self.metrics.peek(lifetime, default=0))
         counted = replay.counts()
@@ -160,31 +157,21 @@ class _Rounds:
             with timers(REPLAY_BUFFER_UPDATE_PRIOS_TIMER):
                 replay.update_priorities(batch["indices"], errors.to(replay.device))
 
-    @torch.no_grad()
     def _hand_out_weights(self: Any, timers: _Timers) -> None:
-        """The learner's weights to every env runner: a plain copy in this process, through Ray elsewhere."""
-        group, learner = self.env_runner_group, self.learner_group._learner
-        if not learner._updates:
-            return
-        with timers(SYNCH_WORKER_WEIGHTS_TIMER):
-            if group.num_remote_env_runners():
-                group.sync_weights(from_worker_or_learner_group=self.learner_group, inference_only=True)
-                return
-            torch_internals.copy_all(*self._weights())
-            group.local_env_runner._weights_seq_no = learner._weights_seq_no
+        """The learner's weights to every env runner, once it has learned."""
+        if self.learner_group._learner._updates:
+            with timers(SYNCH_WORKER_WEIGHTS_TIMER):
+                hand_out_weights(self, self._weights())
 
     def _weights(self: Any) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
-        """Of the policy that acts in this process, and of the learner, in the same order."""
-        runner, learner = self.env_runner_group.local_env_runner, self.learner_group._learner
-        policy = runner.policy
+        """`local_weights`, looked up again where the acting policy is another."""
+        policy = self.env_runner_group.local_env_runner.policy
         if self._shared is None or self._shared[0] is not policy:
-            source = learner.module[runner.policy_id].unwrapped().state_dict()
-            state = policy.state_dict()
-            self._shared = policy, list(state.values()), [source[name] for name in state]
-        return self._shared[1:]
+            self._shared = policy, local_weights(self)
+        return self._shared[1]
 
     def _log(self: Any, timers: _Timers, counted: dict[str, int], timestep: int) -> None:
-        for name, seconds in timers.seconds.items():
+        for name, seconds in timers.items():
             self.metrics.log_value((TIMERS, name), seconds, reduce="ema")
         group = self.env_runner_group
         remote = group.num_remote_env_runners()

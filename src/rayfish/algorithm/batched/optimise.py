@@ -91,7 +91,7 @@ class FlatOptimiser:
         )
 
     def clip(self, limit: float | None, by: str) -> Tensor | None:
-        """Clip the gradient as RLlib's `grad_clip` and `grad_clip_by` say; gives a global norm before."""
+        """Clip the gradient as RLlib's `grad_clip` and `grad_clip_by` say; returns a global norm before."""
         if limit is None:
             return None
         if by == "global_norm":
@@ -139,7 +139,7 @@ def _flat(tensors: Sequence[Tensor]) -> Tensor:
 
 
 def _shorten(gradient: Tensor, limit: float) -> Tensor:
-    """To at most `limit` long, without a branch that would wait for the device; gives the length before."""
+    """To at most `limit` long, without a branch that would wait for the device; returns the length before."""
     norm = torch.linalg.vector_norm(gradient)
     gradient.mul_((limit / (norm + 1e-6)).clamp_(max=1.0))
     return norm

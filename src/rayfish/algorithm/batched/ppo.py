@@ -108,7 +108,7 @@ def ppo_loss(
 ) -> tuple[Tensor, dict[str, Tensor]]:
     """Clipped surrogate, clipped value error, entropy bonus (arXiv:1707.06347, eq. 9) and KL penalty (eq. 8).
 
-    Gives the loss, and it with its terms as metrics under RLlib's names.
+    Returns the loss, and the metrics RLlib logs of it, under its names.
     """
     weight = batch.weight
 
@@ -204,10 +204,7 @@ class PPO:
     def update(
         self, rollouts: Sequence[Rollout], settings: PPOSettings, on_step: Callable[[], None] = lambda: None
     ) -> dict[str, Tensor]:
-        """All epochs over the rollouts; gives the last minibatch's loss and its terms.
-
-        :param on_step: called after each step
-        """
+        """All epochs over the rollouts, calling `on_step` after each step; returns the last metrics."""
         batch = self.batch(rollouts, settings)
         self.optimiser.attach()
         if batch.advantages.is_cuda and self.records(rollouts):
@@ -250,7 +247,7 @@ class PPO:
     def step(
         self, minibatch: Batch, settings: PPOSettings, rate: Tensor | None = None
     ) -> Callable[[], dict[str, Tensor]]:
-        """One step of the optimizer; gives a function for the loss and its terms.
+        """One step of the optimizer; returns a function that computes the metrics.
 
         :param rate: the learning rate as a tensor, while a graph is recorded; None for the optimizer's own
         """
@@ -360,7 +357,7 @@ class PPO:
 
     def _value_of(self, obs: Tree, state: Tree | None) -> Tensor:
         """In pieces, so that a large rollout of images needs no huge memory."""
-        rows = _length(obs)
+        rows = int(first_leaf(obs).shape[0])
         if rows == 0:
             return torch.zeros(0, device=self.optimiser.weights.device)
         found = []
@@ -399,7 +396,7 @@ class Epoch:
                 getattr(self._settings, name).fill_(float(value))
 
     def fill(self, batch: Batch, order: Tensor) -> None:
-        """Take up the rows of a batch, in this order."""
+        """Copy the rows of a batch, in this order."""
         for name, mine in vars(self._batch).items():
             if mine is not None:
                 map_nested(
@@ -482,7 +479,3 @@ def _flat(tree: Tree) -> Tree:
 
 def _timed(tree: Tree) -> Tree:
     return map_nested(lambda leaf: leaf.unsqueeze(1), tree)
-
-
-def _length(tree: Tree) -> int:
-    return int(first_leaf(tree).shape[0])

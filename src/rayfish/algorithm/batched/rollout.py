@@ -19,7 +19,7 @@ from rayfish.nested import map_nested
 Tree = Any
 """A tensor, or a dict or tuple of trees."""
 
-_NUMBERS = ("stream", "env_steps")
+_COUNTS = ("stream", "env_steps")
 
 
 @dataclass
@@ -37,11 +37,11 @@ class Rollout:
     :param final_index: [K] `t * N + n` of the steps that ended an episode, ascending; None when
         `final_obs` is [T, N, ...], with what every step led to
     :param final_obs: [K, ...] the true last observation of each of those episodes
-    :param extras: [T, N, ...] what the policy said besides the action, by name
+    :param extras: [T, N, ...] what the policy returned besides the action, by name
     :param states: [T, N, ...] a recurrent policy's state before each step; None without memory
     :param last_state: [N, ...] its state after the last step
     :param final_state: [K, ...] its state at each final observation
-    :param stream: number of the process that sampled it; slots of one stream go on where they ended
+    :param stream: number of the process that sampled it; its next rollout continues the slots of this one
     :param env_steps: steps of environments in it: fewer than those of slots where these are agents
     """
 
@@ -102,14 +102,14 @@ class Rollout:
 
     def _mapped(self, function: Callable[[Tensor], Tensor]) -> Rollout:
         changed: dict[str, Any] = {
-            name: _over(value, function) for name, value in vars(self).items() if name not in _NUMBERS
+            name: _over(value, function) for name, value in vars(self).items() if name not in _COUNTS
         }
         return Rollout(**changed, stream=self.stream, env_steps=self.env_steps)
 
     def __getstate__(self) -> dict[str, Any]:
         """Between processes as NumPy arrays, which Ray moves without copying."""
         return {
-            name: value if name in _NUMBERS else _over(value, lambda leaf: leaf.cpu().numpy())
+            name: value if name in _COUNTS else _over(value, lambda leaf: leaf.cpu().numpy())
             for name, value in vars(self).items()
         }
 
@@ -117,12 +117,8 @@ class Rollout:
         """Tensors again, over the memory of the arrays; nothing writes to them."""
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", message=".*not writable")
-            vars(self).update(
-                {
-                    name: value if name in _NUMBERS else _over(value, torch.from_numpy)
-                    for name, value in state.items()
-                }
-            )
+            for name, value in state.items():
+                setattr(self, name, value if name in _COUNTS else _over(value, torch.from_numpy))
 
 
 def _over(tree: Tree | None, function: Callable[[Tensor], Tensor]) -> Tree | None:

@@ -1,4 +1,4 @@
-"""The env runner of the batched path: RLlib starts, weighs and stops it; sampling is `collect.Sampler`."""
+"""The env runner of the batched path: RLlib starts, synchronises and stops it; `sampler.Sampler` samples."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ from ray.rllib.utils.metrics import (
 )
 from ray.tune.registry import ENV_CREATOR, _global_registry
 
-from rayfish.algorithm.batched.actors import ActorCriticActor
+from rayfish.algorithm.batched.actors import ActorCriticActor, DQNActor, SACActor
 from rayfish.algorithm.batched.episodes import as_episodes
 from rayfish.algorithm.batched.gpu_sampler import ResidentSampler, ResidentVector, TensorEnv
 from rayfish.algorithm.batched.rollout import Rollout
 from rayfish.algorithm.batched.sampler import Actor, Normalise, Sampler
 from rayfish.algorithm.callbacks import REPORT
-from rayfish.algorithm.module import ActorCriticModule
+from rayfish.algorithm.module import ActorCriticModule, DQNModule
 from rayfish.algorithm.normalise import NormalizeObservations, normaliser_in
 from rayfish.envs import restarts as env_restarts
 from rayfish.envs import state as env_state
@@ -51,7 +51,7 @@ logger = logging.getLogger("ray.rllib")
 
 @dataclass(frozen=True)
 class SampledSteps:
-    """What RLlib's evaluation asks of episodes: how long they were."""
+    """The lengths of episodes, which is all that RLlib's evaluation reads of them."""
 
     steps: int
 
@@ -138,7 +138,7 @@ class BatchedEnvRunner(SingleAgentEnvRunner):
         if self.vector is None:
             return self.spaces
         seen = self.vector.observation_space
-        pipeline = getattr(self, "_env_to_module", None)  # made after the first time this is asked
+        pipeline = getattr(self, "_env_to_module", None)  # made after the first call
         if pipeline is not None:
             seen = pipeline.observation_space
             seen = seen[self.policy_id] if self.config.is_multi_agent else seen
@@ -211,21 +211,21 @@ class BatchedEnvRunner(SingleAgentEnvRunner):
         return samples
 
     def _pull_state(self) -> None:
-        """Newer weights from where IMPALA and APPO leave them: their runners fetch, nobody sends."""
+        """Fetch newer weights; IMPALA and APPO do not send them to their runners."""
         server = self._env_runner_state_server
         if server is None:
             return
         try:
             with self.metrics.log_time(ENV_RUNNER_STATE_SERVER_PULL_TIMER):
                 state = ray.get(server.pull_if_newer.remote(self._weights_seq_no))
-        except ray.exceptions.RayError as error:  # it comes back, or the run ends by itself
-            logger.warning("newer weights could not be fetched, sampling goes on with the old: %s", error)
+        except ray.exceptions.RayError as error:  # Ray restarts it, or the run ends
+            logger.warning("newer weights could not be fetched, sampling continues with the old: %s", error)
             return
         if state is not None:
             self.set_state(state)
 
     def sampled(self, samples: Sequence[Any]) -> None:
-        """A sample is complete: who asked to hear of it, hears of it."""
+        """Run on_sample_end callbacks."""
         make_callback(
             "on_sample_end",
             callbacks_objects=self._callbacks,
@@ -252,7 +252,7 @@ class BatchedEnvRunner(SingleAgentEnvRunner):
         return self.metrics.reduce()
 
     def assert_healthy(self) -> None:
-        """Asked by RLlib before it counts on this runner."""
+        """RLlib's health check."""
         assert self.vector is not None and self.module is not None
 
     def stop(self) -> None:
@@ -274,7 +274,7 @@ class BatchedEnvRunner(SingleAgentEnvRunner):
         }
 
     def set_running_state(self, way: str, state: dict[str, Any]) -> None:
-        """Goes on where `running_state` was taken."""
+        """Continue from what `running_state` returned."""
         assert self.vector is not None and self._sampler is not None
         inner = self.env.unwrapped
         if hasattr(inner, "envs"):
@@ -302,16 +302,13 @@ class BatchedEnvRunner(SingleAgentEnvRunner):
         return {
             "envs": env_state.dump([inner], env_state.PICKLE),
             "more": {},
-            "around": self._around(),
+            # The sums that wrappers of a vector keep (of clipped rewards).
+            "around": [
+                {name: value for name, value in vars(layer).items() if isinstance(value, np.ndarray)}
+                for layer in _layers(self.env)
+            ],
             "restarts": env_restarts.counters([self.env]),
         }
-
-    def _around(self) -> list[dict[str, Any]]:
-        """The sums that wrappers of a vector keep (of clipped rewards)."""
-        return [
-            {name: value for name, value in vars(layer).items() if isinstance(value, np.ndarray)}
-            for layer in _layers(self.env)
-        ]
 
     _sampled_steps = 0
 
@@ -347,7 +344,7 @@ class BatchedEnvRunner(SingleAgentEnvRunner):
         return int(self._seed + (self.worker_index or 0) * (self.num_envs - 1))
 
     def _failed(self, error: Exception) -> NoReturn:
-        """Logs in RLlib's words, which the driver looks for; environments that are remade do not raise."""
+        """Logs RLlib's message, which the driver looks for; environments that are remade do not raise."""
         self.metrics.log_value(NUM_ENV_STEP_FAILURES_LIFETIME, 1, reduce="lifetime_sum")
         logger.exception(
             "RLlib %s: Environment step failed. The original error type: %s. %s",
@@ -358,7 +355,7 @@ class BatchedEnvRunner(SingleAgentEnvRunner):
         raise RuntimeError from error
 
     def _play(self, episodes: int) -> list[SampledSteps]:
-        """Exactly so many episodes, each environment's share fixed before: short ones gain nothing by it."""
+        """Play so many episodes, each environment's share fixed before: short ones are not favoured."""
         assert self.vector is not None
         self._needs_initial_reset = True
         envs = self.num_envs
@@ -393,7 +390,7 @@ class BatchedEnvRunner(SingleAgentEnvRunner):
         for key, values in series.items():
             self.metrics.log_value((REPORT, *key), values[0], reduce="item_series")
             self.metrics._get_key((REPORT, *key)).items.extend(values[1:])
-        # RLlib's own figures, for callbacks and searchers that know them: of this sample.
+        # RLlib's own metrics of this sample, for callbacks and searchers that read them.
         for names, values in (
             ((EPISODE_RETURN_MEAN, EPISODE_RETURN_MIN, EPISODE_RETURN_MAX), finished.earned),
             ((EPISODE_LEN_MEAN, EPISODE_LEN_MIN, EPISODE_LEN_MAX), series["lengths",]),
@@ -454,6 +451,5 @@ def actor_for(module: Any, action_space: Any, *, explore: bool) -> Actor:
     """The way to act of a policy's module."""
     if isinstance(module, ActorCriticModule):
         return ActorCriticActor(module.net, action_space, explore=explore)
-    from rayfish.algorithm.batched.actors_off_policy import off_policy_actor
-
-    return off_policy_actor(module, action_space, explore=explore)
+    actor = DQNActor if isinstance(module, DQNModule) else SACActor
+    return actor(module, explore=explore)

@@ -1,7 +1,7 @@
 """SAC's update (https://arxiv.org/abs/1812.05905), for Box and Discrete actions.
 
 All losses are taken at the same weights, as RLlib does: critics, policy and temperature step together.
-`critic_loss`, `actor_loss` and `alpha_loss` are the losses of the paper; beside each stands its gradient in
+`critic_loss`, `actor_loss` and `alpha_loss` are the losses of the paper, each followed by its gradient in
 closed form. `off_policy_networks` takes the gradients to the parameters, so that the policy's loss passes
 through the critics without touching their weights.
 """
@@ -9,32 +9,26 @@ through the critics without touching their weights.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from rayfish.algorithm.batched.off_policy_networks import (
-    FusedPolicy,
-    Observations,
-    huber,
-    sac_networks,
-    update_target,
-    weights_of,
-)
+from rayfish.algorithm.batched.off_policy_networks import Critic, OffPolicyUpdate, Policy, huber
 from rayfish.algorithm.batched.optimise import DenormalFreeOptimiser
 from rayfish.algorithm.batched.replay.buffer import Batch
-from rayfish.models.actions import _LOG_STD_BOUNDS
-from rayfish.models.masking import mask_logits
-from rayfish.models.networks import GaussianHead
+from rayfish.models.actions import mask_logits
 from rayfish.models.spaces import MASK_KEY
+from rayfish.nested import map_nested
 
 _HALF_LOG_TAU = 0.5 * math.log(2 * math.pi)
 _LOG_2 = math.log(2.0)
 NAMES = ("qf", "qf_twin")
 """Of the critics' optimizers and losses."""
+
+Gradients = tuple[list[Tensor], Tensor, tuple[Tensor, Tensor, Tensor | None], Tensor]
+"""Each critic's values, their target, `actor_loss`'s arguments after alpha, and the values to log."""
 
 
 @dataclass(frozen=True)
@@ -44,18 +38,6 @@ class SACSettings:
     gamma: float = 0.99
     grad_clip: float | None = None
     grad_clip_by: str = "global_norm"
-
-
-@dataclass(frozen=True)
-class Network:
-    """A network: an encoder from `models/` and its head."""
-
-    encoder: nn.Module
-    head: nn.Module
-
-    def parameters(self) -> list[nn.Parameter]:
-        """Of both."""
-        return [*self.encoder.parameters(), *self.head.parameters()]
 
 
 def critic_loss(q: Tensor, target: Tensor, weights: Tensor) -> Tensor:
@@ -86,92 +68,98 @@ def actor_loss_gradient(alpha: Tensor, logp: Tensor, q: Tensor, p: Tensor) -> Te
 
 
 def alpha_loss(log_alpha: Tensor, logp: Tensor, target_entropy: Tensor) -> Tensor:
-    """The temperature's: -log alpha * (log pi + target entropy) (eq. 18, as RLlib has it), its mean."""
+    """Mean of -log alpha * (log pi + target entropy) (eq. 18, as RLlib has it)."""
     return -(log_alpha * (logp + target_entropy)).mean()
 
 
-class SAC:
+def alpha_loss_gradient(logp: Tensor, target_entropy: Tensor) -> Tensor:
+    """The gradient of `alpha_loss` at `log_alpha`."""
+    return -(logp.mean() + target_entropy)
+
+
+class SAC(OffPolicyUpdate):
     """Learns a policy, one or two critics and a temperature from batches of transitions.
 
-    :param critics: each with its target copy
+    :param networks: the policy, the critics and their target copies
     :param log_alpha: logarithm of the temperature, a trainable tensor with one number
     :param target_entropy: what the temperature keeps the policy's entropy at
     :param optimizers: by name: "policy", "alpha", "qf" and with two critics "qf_twin"
     :param discrete: actions are categories; Box otherwise
     :param masked: observations carry an action mask
-    :param average: called with each gradient before a step, to average it over several learners
     """
 
     def __init__(
         self,
-        policy: Network,
-        critics: Sequence[tuple[Network, Network]],
+        networks: tuple[Policy, list[Critic], list[Critic]],
         *,
         log_alpha: Tensor,
         target_entropy: Tensor,
         optimizers: dict[str, torch.optim.Optimizer],
         discrete: bool,
         masked: bool = False,
-        average: Callable[[Tensor], None] | None = None,
     ) -> None:
-        self.names = NAMES[: len(critics)]
-        parameters: dict[str, list[Any]] = {"policy": policy.parameters(), "alpha": [log_alpha]}
-        parameters |= {name: main.parameters() for name, (main, _) in zip(self.names, critics, strict=True)}
-        self.optimisers = {
-            name: DenormalFreeOptimiser(optimizers[name], parameters[name])
-            for name in (*self.names, "policy", "alpha")
+        self._policy, self._critics, self._target_critics = networks
+        self.names = NAMES[: len(self._critics)]
+        parameters: dict[str, list[Any]] = {
+            name: list(critic.modules.parameters())
+            for name, critic in zip(self.names, self._critics, strict=True)
         }
-        self._policy, self._critics, self._target_critics = sac_networks(
-            (policy.encoder, policy.head),
-            [(main.encoder, main.head) for main, _ in critics],
-            [(target.encoder, target.head) for _, target in critics],
-        )
-        self._mains = weights_of(module for main, _ in critics for module in (main.encoder, main.head))
-        self._targets = weights_of(
-            module for _, target in critics for module in (target.encoder, target.head)
+        parameters |= {"policy": list(self._policy.modules.parameters()), "alpha": [log_alpha]}
+        super().__init__(
+            {name: DenormalFreeOptimiser(optimizers[name], own) for name, own in parameters.items()},
+            zip(self._critics, self._target_critics, strict=True),
         )
         self._log_alpha, self._target_entropy = log_alpha, target_entropy
-        self._head = policy.head if isinstance(policy.head, GaussianHead) else None
-        self._discrete, self._masked, self._average = discrete, masked, average
-        self.metrics: Callable[[], dict[str, Tensor]] | None = None
-        """The last batch's losses and figures about them; to be called before the next update."""
-
-    def attach(self) -> None:
-        """Before a series of updates: take over what was loaded into the optimizers since."""
-        for optimiser in self.optimisers.values():
-            optimiser.attach()
-
-    def update_target(self, tau: float) -> None:
-        """Moves the target critics towards the current ones."""
-        update_target(self._mains, self._targets, tau)
+        self._discrete, self._masked = discrete, masked
 
     @torch.no_grad()
     def update(self, batch: Batch, settings: SACSettings) -> Tensor:
-        """One step of all optimizers; gives the absolute TD errors, as new priorities of the batch."""
-        size = batch["rewards"].shape[0]
-        is_fused = isinstance(self._policy, FusedPolicy)
-        features = self._policy.encoder.features(batch["both"]) if is_fused else None
-        obs = Observations(batch["both"], features, size)
+        """One step of all optimizers; returns the absolute TD errors, as new priorities of the batch."""
         alpha = self._log_alpha.detach().exp()
         discount = torch.pow(settings.gamma, batch["n_step"]) * ~batch["terminateds"]
         compute_gradients = self._discrete_gradients if self._discrete else self._box_gradients
-        td_errors = compute_gradients(batch, obs, alpha, discount)
-        self._norms = {}
-        for name, optimiser in self.optimisers.items():
-            if self._average is not None:
-                self._average(optimiser.gradient)
-            self._norms[name] = optimiser.clip(settings.grad_clip or None, settings.grad_clip_by)
-            optimiser.step()
+        q_values, target, actor, shown_q = compute_gradients(batch, alpha, discount)
+        logp, _, p = actor
+        if p is not None:
+            logp = (p * logp).sum(dim=-1)
+        self.optimisers["alpha"].gradient.copy_(alpha_loss_gradient(logp, self._target_entropy))
+        norms = self._step(settings.grad_clip, settings.grad_clip_by)
+        td_errors = sum((q - target).abs() for q in q_values) / len(q_values)
+
+        @torch.no_grad()
+        def metrics() -> dict[str, Tensor]:
+            log_alpha = alpha.log()
+            losses = {"policy_loss": actor_loss(alpha, *actor)}
+            for name, q in zip(self.names, q_values, strict=True):
+                losses[f"{name}_loss"] = critic_loss(q, target, batch["weights"])
+            losses["alpha_loss"] = alpha_loss(log_alpha, logp, self._target_entropy)
+            critics = sum(losses[f"{name}_loss"] for name in self.names)
+            return {
+                **losses,
+                "total_loss": losses["policy_loss"] + losses["alpha_loss"] + critics,
+                "alpha_value": alpha[0],
+                "log_alpha_value": log_alpha[0],
+                "target_entropy": self._target_entropy,
+                "logps": actor[0].mean(),
+                "qf_mean": shown_q.mean(),
+                "qf_max": shown_q.max(),
+                "qf_min": shown_q.min(),
+                "td_error_mean": td_errors.mean(),
+                **norms,
+            }
+
+        self.metrics = metrics
         return td_errors
 
-    def _box_gradients(self, batch: Batch, obs: Observations, alpha: Tensor, discount: Tensor) -> Tensor:
-        """Gradients of all losses for Box actions."""
-        size, actions = obs.size, batch["actions"].float().flatten(1)
-        sample = SquashedSample(self._policy.dist_inputs(obs), self._head)
+    def _box_gradients(self, batch: Batch, alpha: Tensor, discount: Tensor) -> Gradients:
+        """Computes the gradients of all losses but the temperature's, for Box actions."""
+        size, actions = discount.shape[0], batch["actions"].float().flatten(1)
+        inputs, now, after = self._inputs(batch, size)
+        sample = SquashedSample(self._policy.forward(inputs, size), self._policy.log_std_bounds)
         own, logp = sample.actions[:size], sample.logp[:size]
-        next_q = _minimum([c.next_values(obs, sample.actions[size:]) for c in self._target_critics])
+        next_q = _minimum([critic(after, sample.actions[size:]) for critic in self._target_critics])
         target = batch["rewards"] + discount * (next_q - alpha * sample.logp[size:])
-        values = [critic.values(obs, actions, own) for critic in self._critics]
+        values = [critic.forward_twice(now, actions, own) for critic in self._critics]
         q_values, own_values = [value[:size] for value in values], [value[size:] for value in values]
         d_own = torch.zeros_like(own)
         for name, critic, q, own_q in zip(self.names, self._critics, q_values, own_values, strict=True):
@@ -179,16 +167,16 @@ class SAC:
             gradient = torch.cat([d_q, _minimum_gradient(own_q, own_values) / -size])
             d_own += critic.backward_to_actions(gradient, own.shape[-1], self.optimisers[name])
         self._policy.backward(sample.backward(d_own, alpha / size), self.optimisers["policy"])
-        self._alpha_gradient(logp)
         q = _minimum(own_values)
-        return self._finish(batch, q_values, target, alpha, policy=(logp, q, None), logp=logp, q=q)
+        return q_values, target, (logp, q, None), q
 
-    def _discrete_gradients(self, batch: Batch, obs: Observations, alpha: Tensor, discount: Tensor) -> Tensor:
-        """Gradients of all losses for Discrete actions."""
-        size, actions = obs.size, batch["actions"].long().unsqueeze(-1)
-        p, log_p = self._probabilities(self._policy.dist_inputs(obs), batch["both"])
-        next_q = _minimum([critic.next_table(obs) for critic in self._target_critics])
-        tables = [critic.table(obs) for critic in self._critics]
+    def _discrete_gradients(self, batch: Batch, alpha: Tensor, discount: Tensor) -> Gradients:
+        """Computes the gradients of all losses but the temperature's, for Discrete actions."""
+        size, actions = discount.shape[0], batch["actions"].long().unsqueeze(-1)
+        inputs, now, after = self._inputs(batch, size)
+        p, log_p = self._probabilities(self._policy.forward(inputs, size), batch["both"])
+        next_q = _minimum([critic(after) for critic in self._target_critics])
+        tables = [critic.forward(now) for critic in self._critics]
         next_value = (p[size:] * (next_q - alpha * log_p[size:])).sum(dim=-1)
         target = batch["rewards"] + discount * next_value
         p, log_p = p[:size], log_p[:size]
@@ -199,9 +187,16 @@ class SAC:
             critic.backward(gradient, self.optimisers[name])
         q = _minimum(tables)
         self._policy.backward(actor_loss_gradient(alpha, log_p, q, p), self.optimisers["policy"])
-        entropies = (p * log_p).sum(dim=-1)
-        self._alpha_gradient(entropies)
-        return self._finish(batch, q_values, target, alpha, policy=(log_p, q, p), logp=entropies, q=tables[0])
+        return q_values, target, (log_p, q, p), tables[0]
+
+    def _inputs(self, batch: Batch, size: int) -> tuple[Any, Any, Any]:
+        """What the networks take of all 2 B observations, of the B first and of the B next ones."""
+        inputs = self._policy.inputs(batch["both"])
+        return (
+            inputs,
+            map_nested(lambda leaf: leaf[:size], inputs),
+            map_nested(lambda leaf: leaf[size:], inputs),
+        )
 
     def _probabilities(self, logits: Tensor, both: Any) -> tuple[Tensor, Tensor]:
         """(probabilities, their logarithms) of every action; both 0 where it is forbidden."""
@@ -212,65 +207,13 @@ class SAC:
         log_p = mask_logits(logits, mask).log_softmax(dim=-1)
         return log_p.exp(), torch.where(mask > 0, log_p, 0.0)
 
-    def _alpha_gradient(self, logp: Tensor) -> None:
-        """Writes the gradient of `alpha_loss` at the logarithm of the temperature."""
-        torch.neg((logp.mean() + self._target_entropy).view(1), out=self.optimisers["alpha"].gradient)
-
-    def _finish(
-        self,
-        batch: Batch,
-        q_values: list[Tensor],
-        target: Tensor,
-        alpha: Tensor,
-        *,
-        policy: tuple[Tensor, Tensor, Tensor | None],
-        logp: Tensor,
-        q: Tensor,
-    ) -> Tensor:
-        """Sets `metrics`, and gives the absolute TD errors.
-
-        :param policy: arguments of `actor_loss` besides alpha
-        :param logp: argument of `alpha_loss`
-        :param q: what is logged of the critics
-        """
-        td_errors = sum((value - target).abs() for value in q_values) / len(q_values)
-        assert isinstance(td_errors, Tensor)
-
-        @torch.no_grad()
-        def metrics() -> dict[str, Tensor]:
-            log_alpha = alpha.log()
-            losses = {"policy_loss": actor_loss(alpha, *policy)}
-            for name, value in zip(self.names, q_values, strict=True):
-                losses[f"{name}_loss"] = critic_loss(value, target, batch["weights"])
-            losses["alpha_loss"] = alpha_loss(log_alpha, logp, self._target_entropy)
-            critics = sum(losses[f"{name}_loss"] for name in self.names)
-            norms = {f"gradients_{name}_global_norm": norm for name, norm in self._norms.items()}
-            return {
-                **losses,
-                "total_loss": losses["policy_loss"] + losses["alpha_loss"] + critics,
-                "alpha_value": alpha[0],
-                "log_alpha_value": log_alpha[0],
-                "target_entropy": self._target_entropy,
-                "logps": policy[0].mean(),
-                "qf_mean": q.mean(),
-                "qf_max": q.max(),
-                "qf_min": q.min(),
-                "td_error_mean": td_errors.mean(),
-                **{name: norm for name, norm in norms.items() if norm is not None},
-            }
-
-        self.metrics = metrics
-        return td_errors
-
 
 class SquashedSample:
     """Actions drawn from tanh-squashed Gaussians, and how they depend on the distributions' inputs."""
 
-    def __init__(self, dist_inputs: Tensor, head: GaussianHead | None) -> None:
+    def __init__(self, dist_inputs: Tensor, log_std_bounds: tuple[float, float]) -> None:
         mean, raw = dist_inputs.chunk(2, dim=-1)
-        low, high = _LOG_STD_BOUNDS
-        if head is not None:
-            low, high = max(low, -head.clip), min(high, head.clip)
+        low, high = log_std_bounds
         self._size = dist_inputs.shape[0] // 2
         self._free = ((raw >= low) & (raw <= high))[: self._size]
         log_std = raw.clamp(low, high)

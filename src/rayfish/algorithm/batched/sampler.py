@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import torch
@@ -19,10 +19,10 @@ from rayfish.nested import first_leaf, map_nested
 
 @dataclass
 class Decision:
-    """What a policy says to a batch of observations.
+    """What a policy returns for a batch of observations.
 
     :param actions: [N, ...] as the policy chose them, not yet scaled to the environment's bounds
-    :param extras: [N, ...] what a learner wants to know besides, by name
+    :param extras: [N, ...] what a learner needs besides, by name
     :param state: [N, ...] a recurrent policy's next state; None without memory
     """
 
@@ -31,16 +31,22 @@ class Decision:
     state: Tree | None = None
 
 
-class Actor(Protocol):
+class Actor:
     """Chooses actions for all slots at once."""
+
+    explore = True
+    """Whether actions are drawn; otherwise the likeliest are taken."""
+
+    timeless = False
+    """Whether what it does depends on nothing but the weights and what it sees."""
 
     def act(self, obs: Tree, state: Tree | None, t: int) -> Decision:
         """Actions for observations [N, ...]; `t` counts environment steps, for schedules."""
-        ...
+        raise NotImplementedError
 
     def initial_state(self) -> Tree | None:
         """The state at the start of an episode, without a batch axis; None without memory."""
-        ...
+        return None
 
 
 Normalise = Callable[[Tree, "Tree | None"], Tree]
@@ -55,6 +61,9 @@ class Clock:
     policy: float = 0.0
 
 
+_OUTCOMES = ("rewards", "terminated", "done", "valid")
+
+
 class Storage:
     """Memory for T steps of N slots, kept from one rollout to the next of the same planned length."""
 
@@ -62,12 +71,12 @@ class Storage:
         self.planned = self.steps = self._rows = steps
         self._device = device
         self._trees: dict[str, Tree] = {}
-        # What environments give stays on the host until the rollout is complete.
+        # What environments return stays on the host until the rollout is complete.
         self.rewards = np.empty((steps, slots), np.float32)
         self.terminated, self.done, self.valid = (np.empty((steps, slots), bool) for _ in range(3))
 
     def put(self, name: str, step: int, tree: Tree) -> Tree:
-        """Keep what belongs to a step; gives it as it stands in the storage."""
+        """Keep what belongs to a step; returns the stored copy."""
         if name not in self._trees:
             self._trees[name] = map_nested(
                 lambda leaf: torch.empty((self._rows, *leaf.shape), dtype=leaf.dtype, device=self._device),
@@ -78,7 +87,7 @@ class Storage:
         )
 
     def begin(self) -> None:
-        """A rollout begins, whose length is not known yet."""
+        """Start a rollout, whose length is not known yet."""
         self.steps = self._rows
 
     def make_room(self, step: int) -> None:
@@ -93,7 +102,7 @@ class Storage:
             )
             for name, tree in self._trees.items()
         }
-        for name in ("rewards", "terminated", "done", "valid"):
+        for name in _OUTCOMES:
             array = getattr(self, name)
             more = np.empty((self._rows - old, array.shape[1]), array.dtype)
             setattr(self, name, np.concatenate([array, more]))
@@ -104,22 +113,16 @@ class Storage:
             return None
         return map_nested(lambda leaf: leaf[: self.steps], self._trees[name])
 
-    def outcome(self, step: int, moment: StepResult) -> None:
-        """Keep what a step of the environments gave."""
-        self.rewards[step], self.terminated[step] = moment.rewards, moment.terminated
-        np.logical_or(moment.terminated, moment.truncated, out=self.done[step])
-        self.valid[step] = True if moment.valid is None else moment.valid
+    def outcome(self, step: int, result: StepResult) -> None:
+        """Keep the result of a step of the environments."""
+        self.rewards[step], self.terminated[step] = result.rewards, result.terminated
+        np.logical_or(result.terminated, result.truncated, out=self.done[step])
+        self.valid[step] = True if result.valid is None else result.valid
 
     def outcomes(self) -> dict[str, Tensor | None]:
         """Rewards and ends of all steps, on the device; `valid` only where a slot waited."""
-        host = {
-            "rewards": self.rewards,
-            "terminated": self.terminated,
-            "done": self.done,
-            "valid": self.valid,
-        }
         found: dict[str, Tensor | None] = {
-            name: torch.from_numpy(array[: self.steps]).to(self._device) for name, array in host.items()
+            name: torch.from_numpy(getattr(self, name)[: self.steps]).to(self._device) for name in _OUTCOMES
         }
         if self.valid[: self.steps].all():
             found["valid"] = None
@@ -162,7 +165,7 @@ class Ends:
 
 
 class Sampler:
-    """Steps a vector with an actor and gives rollouts; each one in the memory of the one before.
+    """Steps a vector with an actor and returns rollouts, each in the memory of the one before.
 
     :param device: where the actor's network lives
     :param scale: Box actions are scaled from -1..1 to the environment's bounds (`normalize_actions`)
@@ -202,7 +205,7 @@ class Sampler:
         )
 
     def restore(self, obs: Tree, state: Tree | None) -> None:
-        """Go on from what was seen and remembered when a snapshot was taken."""
+        """Continue from the observations and states of a snapshot."""
         self.obs = obs
         self.state = None if state is None else map_nested(lambda leaf: leaf.to(self.device), state)
 
@@ -225,22 +228,22 @@ class Sampler:
             obs = storage.put("obs", step, self._to_device(self.obs))
             if self.state is not None:
                 storage.put("states", step, self.state)
-            said = self.actor.act(obs, self.state, t + step * self.pace)
-            storage.put("actions", step, said.actions)
-            for name, value in said.extras.items():
+            decision = self.actor.act(obs, self.state, t + step * self.pace)
+            storage.put("actions", step, decision.actions)
+            for name, value in decision.extras.items():
                 storage.put(name, step, value)
                 names.add(name)
-            chosen = self._for_env(said.actions)
+            chosen = self._for_env(decision.actions)
             acted = time.perf_counter()
-            moment = self.vector.step(chosen)
+            result = self.vector.step(chosen)
             self.clock.policy += acted - now
             self.clock.env += time.perf_counter() - acted
-            storage.outcome(step, moment)
-            if moment.lost is not None:
-                _cut(step, np.flatnonzero(moment.lost), storage, ends)
-            self._onwards(step, moment, said.state, ends)
+            storage.outcome(step, result)
+            if result.lost is not None:
+                _cut(step, np.flatnonzero(result.lost), storage, ends)
+            self._advance(step, result, decision.state, ends)
             step += 1
-            real += slots if moment.valid is None else int(moment.valid.sum())
+            real += slots if result.valid is None else int(result.valid.sum())
         storage.steps = step
         last_obs = map_nested(lambda leaf: leaf.to(self.device), self.obs)
         return Rollout(
@@ -258,32 +261,32 @@ class Sampler:
         space = self.vector.action_space
         return for_env(actions.cpu().numpy(), space, normalize=self._scale, clip=self._clip)
 
-    def _onwards(self, step: int, moment: StepResult, state: Tree | None, ends: Ends) -> None:
-        """What is seen next, and the ends of episodes."""
-        self.obs = self._seen(moment.obs, _rows(moment.obs, moment.present))
+    def _advance(self, step: int, result: StepResult, state: Tree | None, ends: Ends) -> None:
+        """Take the next observations and states, and record the ends of episodes."""
+        self.obs = self._seen(result.obs, _rows(result.obs, result.present))
         self.state = state
-        if moment.ended.size:
-            at = torch.from_numpy(moment.ended).to(self.device)
+        if result.ended.size:
+            at = torch.from_numpy(result.ended).to(self.device)
             last = None if state is None else map_nested(lambda leaf: leaf[at], state)
-            seen = self._seen(moment.final_obs, moment.final_obs if moment.final_apart else None)
+            seen = self._seen(result.final_obs, result.final_obs if result.final_apart else None)
             final_obs = map_nested(lambda leaf: leaf.to(self.device), seen)
-            ends.add(step, moment.ended, final_obs, last)
+            ends.add(step, result.ended, final_obs, last)
         if state is None:
             return
-        fresh = moment.terminated | moment.truncated
-        if moment.valid is not None:
-            fresh |= ~moment.valid  # who waited begins his next episode with a blank memory
+        fresh = result.terminated | result.truncated
+        if result.valid is not None:
+            fresh |= ~result.valid  # a slot that waited starts its next episode with the initial state
         if fresh.any():
             at = torch.from_numpy(np.flatnonzero(fresh)).to(self.device)
             self.state = map_nested(
-                lambda leaf, new: _begun(leaf, at, new), state, self.actor.initial_state()
+                lambda leaf, new: _restarted(leaf, at, new), state, self.actor.initial_state()
             )
 
     def _seen(self, obs: Tree, new: Tree | None) -> Tree:
         """Observations as the policy sees them, as tensors on the host; it may learn from the new ones."""
         if self.normalise is not None:
             obs = self.normalise(obs, new)
-        return map_nested(_tensor, obs)
+        return map_nested(tensor, obs)
 
     def _to_device(self, obs: Tree) -> Tree:
         """By way of pinned memory where the policy lives on a GPU, so that the copy waits for nothing."""
@@ -329,14 +332,14 @@ def _repeated(leaf: Tensor, times: int, device: torch.device) -> Tensor:
     return leaf.to(device).unsqueeze(0).repeat(times, *[1] * leaf.dim())
 
 
-def _begun(state: Tensor, ended: Tensor, first: Tensor) -> Tensor:
+def _restarted(state: Tensor, ended: Tensor, first: Tensor) -> Tensor:
     """The state with the slots of ended episodes back at the start."""
     state = state.clone()
     state[ended] = first.to(state.device)
     return state
 
 
-def _tensor(array: Any) -> Tensor:
+def tensor(array: Any) -> Tensor:
     """Without a copy where possible; floating numbers as float32."""
     array = np.asarray(array)
     if array.dtype == np.float64:

@@ -1,6 +1,6 @@
 """A rollout of a recurrent policy cut into sequences of at most so many steps, padded to equal length.
 
-A sequence never crosses the end of an episode; it begins with the state the policy had there while
+A sequence never crosses the end of an episode; it starts with the state the policy had there while
 sampling (truncated backpropagation through time).
 """
 
@@ -17,7 +17,7 @@ from rayfish.nested import map_nested
 
 @dataclass
 class Sequences:
-    """Where each step of a rollout stands in the padded form.
+    """Where each step of a rollout is in the padded form.
 
     :param index: [S, L] `t * N + n` of each step; padding repeats the first step of its sequence
     :param weight: [S, L] 1 for steps, 0 for padding
@@ -33,7 +33,7 @@ class Sequences:
         return map_nested(lambda leaf: leaf.flatten(0, 1)[self.index], tree)
 
     def first(self, tree: Tree) -> Tree:
-        """[T, N, ...] to [S, ...]: what stood at the beginning of each sequence."""
+        """[T, N, ...] to [S, ...]: the entry at the start of each sequence."""
         return map_nested(lambda leaf: leaf.flatten(0, 1)[self.index[:, 0]], tree)
 
     def scatter(self, padded: Tensor) -> Tensor:
@@ -56,16 +56,16 @@ def split(rollout: Rollout, longest: int) -> Sequences:
     time = torch.arange(steps, device=device).repeat(slots)
     before = torch.ones_like(done)
     before[1:] = done[:-1] | ~flat_valid[:-1]
-    begins = (time == 0) | before
+    starts = (time == 0) | before
     place = torch.arange(steps * slots, device=device)
-    since = place - torch.cummax(torch.where(begins, place, 0), 0).values
-    begins = begins | (since % longest == 0)
+    since = place - torch.cummax(torch.where(starts, place, 0), 0).values
+    starts = starts | (since % longest == 0)
     real = flat_valid.nonzero().squeeze(-1)
-    number = torch.cumsum(begins[real].long(), 0) - 1
+    number = torch.cumsum(starts[real].long(), 0) - 1
     count = int(number[-1]) + 1 if len(real) else 0
     offset = (since % longest)[real]
     source = time[real] * slots + real // steps
-    first = source[begins[real]]
+    first = source[starts[real]]
     index = first.unsqueeze(1).repeat(1, longest)
     weight = torch.zeros(count, longest, device=device)
     index[number, offset] = source

@@ -1,7 +1,6 @@
 """How fast an experiment's environments are stepped in some way: the real vectors, with the untrained policy.
 
-Takes an experiment and its environment's description; gives one `Measurement` per way and number of
-environments. Needs RLlib's classes, but no running Ray.
+Needs RLlib's classes, but no running Ray.
 """
 
 from __future__ import annotations
@@ -28,14 +27,14 @@ if TYPE_CHECKING:
     from rayfish.experiment import Experiment
 
 _SPELLS = 5
-"""Spells that a measuring is made of; their median is not troubled by one in which the machine was busy."""
+"""Spells of a measurement; their median ignores one in which the machine was busy."""
 
 
 @dataclass(frozen=True)
 class Measurement:
-    """One way of stepping, tried.
+    """The speed of one way of stepping.
 
-    :param way: as in `batched.fitting`
+    :param way: as in `eligibility`
     :param envs: environments stepped together
     :param steps_per_s: environment steps, the policy's pass included
     :param env_share: how much of that time was the environments'

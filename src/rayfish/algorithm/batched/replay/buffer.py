@@ -1,4 +1,4 @@
-"""A replay buffer of preallocated arrays: takes rollouts, gives batches of transitions as tensors.
+"""A replay buffer of preallocated arrays: takes rollouts, returns batches of transitions as tensors.
 
 There is a ring of rows for each slot, and all rings lie in one array, row by row: the step after the one
 at place `p` lies at `p + columns`. An observation is stored once, for what was seen after a step is what
@@ -11,7 +11,7 @@ observation if that comes first, and say how many steps they span.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
@@ -37,20 +37,6 @@ and `both`, the 2 B rows of `obs` and `next_obs`, which are views of it."""
 
 _FINALS_SHARE = 16  # of the rows, to begin with; episodes shorter than that make the store grow
 _LOWEST = 1e-12  # of priorities, as in RLlib
-
-
-class Column(NamedTuple):
-    """The steps of one slot, oldest first, as NumPy arrays.
-
-    :param done: the step is the last of its episode in the buffer
-    """
-
-    obs: Tree
-    next_obs: Tree
-    actions: np.ndarray
-    rewards: np.ndarray
-    terminated: np.ndarray
-    done: np.ndarray
 
 
 class ReplayBuffer:
@@ -150,10 +136,10 @@ class ReplayBuffer:
         }
 
     def update_priorities(self, indices: Tensor, td_errors: Tensor) -> None:
-        """What was learnt from a batch; drawing evenly has no use for it."""
+        """Without priorities, nothing."""
 
     def counts(self) -> dict[str, int]:
-        """What went through it so far, by RLlib's names."""
+        """Steps and episodes added, evicted and drawn so far, under RLlib's names."""
         return {
             "num_env_steps_added": self.steps_added,
             "num_env_steps_evicted": self.steps_added - int(self._rings.counts.sum()),
@@ -162,8 +148,11 @@ class ReplayBuffer:
             "num_episodes_evicted": self.episodes_evicted,
         }
 
-    def columns(self) -> Iterator[Column]:
-        """Everything that can be drawn, slot by slot, oldest first."""
+    def rollouts(self) -> Iterator[Rollout]:
+        """Everything that can be drawn, slot by slot, each as a rollout of one slot on the CPU.
+
+        A step is `done` where it is the last of its episode in the buffer.
+        """
         rings = self._rings
         for index in range(rings.columns if self._streams else 0):
             places = rings.history(index, rings.rows)[: int(rings.ready[index])]
@@ -171,13 +160,20 @@ class ReplayBuffer:
                 continue
             final = self._final_of[places]
             after = np.where(final >= 0, final, (places + rings.columns) % rings.size)
-            here, there = self._there(places), self._there(after)
-            steps = {name: self._arrays[name].index_select(0, here).cpu().numpy() for name in STEP_ARRAYS}
-            obs, next_obs = (
-                map_nested(lambda array, at=at: array.index_select(0, at).cpu().numpy(), self._arrays["obs"])
-                for at in (here, there)
+            obs, next_obs = (self._taken("obs", self._there(at)) for at in (places, after))
+            yield Rollout(
+                obs=obs,
+                **{name: self._taken(name, self._there(places)) for name in STEP_ARRAYS},
+                done=torch.from_numpy(final >= 0).unsqueeze(1),
+                valid=None,
+                last_obs=map_nested(lambda leaf: leaf[-1], next_obs),
+                final_index=None,
+                final_obs=next_obs,
             )
-            yield Column(obs=obs, next_obs=next_obs, done=final >= 0, **steps)
+
+    def _taken(self, name: str, places: Tensor) -> Tree:
+        """[T, 1, ...] of an array."""
+        return map_nested(lambda array: array.index_select(0, places).cpu().unsqueeze(1), self._arrays[name])
 
     # Drawing
 
@@ -243,7 +239,7 @@ class ReplayBuffer:
     # Adding
 
     def _mark(self, fresh: np.ndarray, columns: np.ndarray) -> None:
-        """Told which places can be drawn from now on; for buffers with priorities."""
+        """Marks which places can be drawn from now on, in buffers with priorities."""
 
     def _write(self, rollout: Rollout, fresh: np.ndarray, taken: np.ndarray | None) -> None:
         """Copies steps to their places, over what was there."""

@@ -1,13 +1,12 @@
-"""What one path's replay buffer held, in the other path's: a checkpoint goes on under either.
+"""A replay buffer of one path as that of the other, so that either can resume a checkpoint.
 
-Steps, ends and true last observations go over; priorities do not, so that every step counts as new. An
-episode that was going on when the checkpoint was made ends there as one that ran out of time.
+Steps, ends and true last observations are kept; priorities are not, so that every step counts as new. An
+episode that was running when the checkpoint was made ends there, truncated.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from itertools import pairwise
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -15,8 +14,10 @@ import torch
 from ray.rllib.env.single_agent_episode import SingleAgentEpisode
 from torch import Tensor
 
+from rayfish.algorithm.batched.episodes import as_episodes
 from rayfish.algorithm.batched.replay.buffer import ReplayBuffer
 from rayfish.algorithm.batched.rollout import Rollout, Tree
+from rayfish.algorithm.batched.sampler import tensor
 from rayfish.nested import map_nested
 
 
@@ -29,35 +30,20 @@ def fitting_replay(algorithm: Any, loaded: Any) -> Any:
         if not algorithm.config.is_multi_agent:  # agents' steps do not tell whose episodes they were
             current.add(to_episodes(loaded))
         return current
-    fill(current, list(_of_single_agents(loaded.episodes)), _slots(algorithm))
+    agents = [getattr(episode, "agent_episodes", {"": episode}).values() for episode in loaded.episodes]
+    fill(current, [episode for group in agents for episode in group], _slots(algorithm))
     return current
 
 
 def to_episodes(replay: ReplayBuffer) -> list[SingleAgentEpisode]:
     """All steps of an array buffer as episodes, those that ended first in front."""
     found: list[tuple[int, SingleAgentEpisode]] = []
-    for column in replay.columns():
-        ends = np.flatnonzero(column.done[:-1]) + 1
-        for start, stop in pairwise([0, *ends.tolist(), len(column.done)]):
-            if stop > start:
-                found.append((len(column.done) - stop, _episode(column, start, stop)))
+    for rollout in replay.rollouts():
+        left = len(rollout)
+        for episode in as_episodes(rollout):
+            left -= len(episode)
+            found.append((left, episode))
     return [episode for _, episode in sorted(found, key=lambda pair: -pair[0])]
-
-
-def _episode(column: Any, start: int, stop: int) -> SingleAgentEpisode:
-    rows = range(start, stop)
-    obs = [map_nested(lambda leaf, at=row: leaf[at], column.obs) for row in rows]
-    obs.append(map_nested(lambda leaf: leaf[stop - 1], column.next_obs))
-    ended = bool(column.done[stop - 1])
-    terminated = bool(column.terminated[stop - 1])
-    return SingleAgentEpisode(
-        observations=obs,
-        actions=[column.actions[row] for row in rows],
-        rewards=[float(column.rewards[row]) for row in rows],
-        terminated=terminated,
-        truncated=ended and not terminated,
-        len_lookback_buffer=0,
-    )
 
 
 def fill(replay: ReplayBuffer, episodes: Sequence[SingleAgentEpisode], slots: dict[int, int]) -> None:
@@ -116,17 +102,7 @@ def _stacked(observations: Any) -> Tree:
     """Of an episode: one array per leaf, as the sampler would have them."""
     if isinstance(observations, list):
         observations = map_nested(lambda *leaves: np.stack(leaves), *observations)
-    return map_nested(_single, observations)
-
-
-def _single(leaf: Any) -> np.ndarray:
-    array = np.asarray(leaf)
-    return array.astype(np.float32) if array.dtype == np.float64 else array
-
-
-def _of_single_agents(episodes: Sequence[Any]) -> Iterator[SingleAgentEpisode]:
-    for episode in episodes:
-        yield from getattr(episode, "agent_episodes", {"": episode}).values()
+    return map_nested(lambda leaf: tensor(leaf).numpy(), observations)
 
 
 def _slots(algorithm: Any) -> dict[int, int]:
