@@ -42,20 +42,13 @@ _LIKE = {
 
 
 class Crew(NamedTuple):
-    """The agents of N episodes, arrays [N, A].
+    """The agents of N episodes, arrays [N, A]."""
 
-    :param x: column
-    :param y: row
-    :param lost: overrun by fire
-    :param work: steps spent on the line of the cell
-    :param placed: whether the last step finished a line
-    """
-
-    x: Any
-    y: Any
-    lost: Any
-    work: Any
-    placed: Any
+    x: Any  # column
+    y: Any  # row
+    lost: Any  # overrun by fire
+    work: Any  # steps spent on the line of the cell
+    placed: Any  # whether the last step finished a line
 
 
 def new_crew(number: int, agents: int) -> Crew:

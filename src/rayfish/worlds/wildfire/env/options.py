@@ -67,61 +67,49 @@ LANDSCAPES: dict[str, dict[str, Any]] = {"small": SMALL, "medium": _landscape(2)
 
 @dataclass(frozen=True)
 class Options:
-    """The keyword arguments of the wildfire environments.
+    """The keyword arguments of the wildfire environments."""
 
-    :param simulation: the simulator's configuration: a mapping, a YAML file, settings read before, the name
-        of a landscape (`small`, `medium`, `large`), or None for the simulator's defaults
-    :param physics: `behave` or `simfire`, in place of the configuration's
-    :param movements: what agents can do with their feet, of none, up, down, left, right
-    :param interactions: what they can leave on their cell, of none, fireline, scratchline, wetline
-    :param attributes: the channels of a grid observation, in their order
-    :param normalized_attributes: those of them that are scaled to 0..1 by their bounds
-    :param agent_speed: steps of the agents per update of the fire
-    :param deterministic: every episode has the same fire
-    :param num_agents: agents on the map
-    :param agent_initialization_method: `automatic` draws a start on unburned ground for every episode,
-        `manual` takes `initial_agent_positions`; None is manual where these are given
-    :param initial_agent_positions: (x, y) of each agent
-    :param action_space_cls: `Discrete`: one number for movement and interaction; `MultiDiscrete`: one each
-    :param observation: `local`: what an agent sees around it, a coarse map and some figures, flat;
-        `grid`: SimHarness's channels [H, W, C], and the default where some of them are named
-    :param crop: cells across what a local observation shows around the agent; odd
-    :param coarse: blocks across the coarse map of a local observation
-    :param reward: saved, simple, area_saved, area_saved_v2, a function, or where to import one from
-    :param endangered: an agent on a burning cell is lost, and does nothing for the rest of the episode; steps
-        in or beside flames are counted in any case
-    :param production: a line takes the time that a hand_crew, dozer or engine needs in the fuel of its cell;
-        None: a line is there at once
-    :param max_steps: an episode is cut off after so many steps
-    :param scenarios: a set of fires to play in place of drawn ones: itself, the path of a stored one, or how
-        to draw it: `{count: 1024, seed: 0, where: "percent_burned > 30", evaluation: 64, part: train}`, where
-        `part` is `train`, `evaluation` (as many as `evaluation` says, never among the others) or `all`
-    :param scenario_order: `random`, or `in_turn`: environment i of N plays the fires i, i + N, ...
-    :param benchmark: every fire is also simulated without agents, to compare with
-    """
-
+    # the simulator's configuration: a mapping, a YAML file, settings read before, the name of a landscape
+    # (`small`, `medium`, `large`), or None for the simulator's defaults
     simulation: Mapping[str, Any] | str | Path | Settings | None = None
-    physics: str | None = None
+    physics: str | None = None  # `behave` or `simfire`, in place of the configuration's
+    # what agents can do with their feet, of none, up, down, left, right
     movements: Sequence[str] = tuple(MOVES)
+    # what they can leave on their cell, of none, fireline, scratchline, wetline
     interactions: Sequence[str] = ("none", "fireline")
+    # the channels of a grid observation, in their order
     attributes: Sequence[str] = ("fire_map", "elevation", "w_0", "sigma", "delta", "M_x")
+    # those of them that are scaled to 0..1 by their bounds
     normalized_attributes: Sequence[str] = ("elevation",)
-    agent_speed: int = 4
-    deterministic: bool = False
-    num_agents: int = 1
+    agent_speed: int = 4  # steps of the agents per update of the fire
+    deterministic: bool = False  # every episode has the same fire
+    num_agents: int = 1  # agents on the map
+    # `automatic` draws a start on unburned ground for every episode, `manual` takes
+    # `initial_agent_positions`; None is manual where these are given
     agent_initialization_method: str | None = None
-    initial_agent_positions: Sequence[Sequence[int]] | None = None
+    initial_agent_positions: Sequence[Sequence[int]] | None = None  # (x, y) of each agent
+    # `Discrete`: one number for movement and interaction; `MultiDiscrete`: one each
     action_space_cls: str = "Discrete"
+    # `local`: what an agent sees around it, a coarse map and some figures, flat; `grid`: SimHarness's
+    # channels [H, W, C], and the default where some of them are named
     observation: str = "local"
-    crop: int = 11
-    coarse: int = 8
+    crop: int = 11  # cells across what a local observation shows around the agent; odd
+    coarse: int = 8  # blocks across the coarse map of a local observation
+    # saved, simple, area_saved, area_saved_v2, a function, or where to import one from
     reward: str | Callable[..., Any] = "saved"
+    # an agent on a burning cell is lost, and does nothing for the rest of the episode; steps in or beside
+    # flames are counted in any case
     endangered: bool = False
+    # a line takes the time that a hand_crew, dozer or engine needs in the fuel of its cell; None: a line is
+    # there at once
     production: str | None = None
-    max_steps: int | None = None
+    max_steps: int | None = None  # an episode is cut off after so many steps
+    # a set of fires to play in place of drawn ones: itself, the path of a stored one, or how to draw it:
+    # `{count: 1024, seed: 0, where: "percent_burned > 30", evaluation: 64, part: train}`, where `part` is
+    # `train`, `evaluation` (as many as `evaluation` says, never among the others) or `all`
     scenarios: Any = None
-    scenario_order: str = "random"
-    benchmark: bool = True
+    scenario_order: str = "random"  # `random`, or `in_turn`: environment i of N plays the fires i, i + N, ...
+    benchmark: bool = True  # every fire is also simulated without agents, to compare with
 
     def __post_init__(self) -> None:
         for name, known in _SUBSETS.items():

@@ -57,29 +57,21 @@ class LandscapeFault(EnvironmentFault):
 
 @dataclass(frozen=True, eq=False)
 class Landscape:
-    """What a fire burns on; arrays are [rows, columns], row 0 in the North, and shared: copy before writing.
+    """What a fire burns on; arrays are [rows, columns] (row 0 in the North) and shared: copy to write."""
 
-    :param elevation: feet
-    :param fuel: numbers of fuel models, int16; roads and water are among them
-    :param w_0: fuel load, lb/ft^2, as SimFire has it (one size of fuel); so are the next three
-    :param delta: depth of the fuel, ft
-    :param M_x: moisture of extinction
-    :param sigma: surface-to-volume ratio of the fuel, 1/ft
-    :param wind_speed: ft/min as given, before `wind.adjustment_factor`; of a series, its first wind
-    :param wind_direction: degrees clockwise from North, toward which the wind blows
-    :param moisture: fractions, by m1h, m10h, m100h, herb, woody; each one number or [rows, columns]
-    :param wind_series: three arrays, (from which minute on, mph, degrees), or None
-    """
-
-    elevation: NDArray[np.float64]
-    fuel: NDArray[np.int16]
+    elevation: NDArray[np.float64]  # feet
+    fuel: NDArray[np.int16]  # numbers of fuel models, int16; roads and water are among them
+    # fuel load, lb/ft^2, as SimFire has it (one size of fuel); so are the next three
     w_0: NDArray[np.float64]
-    delta: NDArray[np.float64]
-    M_x: NDArray[np.float64]
-    sigma: NDArray[np.float64]
+    delta: NDArray[np.float64]  # depth of the fuel, ft
+    M_x: NDArray[np.float64]  # moisture of extinction
+    sigma: NDArray[np.float64]  # surface-to-volume ratio of the fuel, 1/ft
+    # ft/min as given, before `wind.adjustment_factor`; of a series, its first wind
     wind_speed: NDArray[np.float64]
-    wind_direction: NDArray[np.float64]
+    wind_direction: NDArray[np.float64]  # degrees clockwise from North, toward which the wind blows
+    # fractions, by m1h, m10h, m100h, herb, woody; each one number or [rows, columns]
     moisture: dict[str, Any]
+    # three arrays, (from which minute on, mph, degrees), or None
     wind_series: tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]] | None = None
 
     def burnable(self, physics: str) -> NDArray[np.bool_]:

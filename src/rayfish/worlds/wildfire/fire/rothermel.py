@@ -266,24 +266,15 @@ def flame_length(intensity: float) -> float:
 
 @dataclass(frozen=True)
 class SurfaceFire:
-    """What a surface fire does at its head; floats, or arrays of the inputs' common shape.
+    """What a surface fire does at its head; floats, or arrays of the inputs' common shape."""
 
-    :param spread_rate_ft_min: rate of spread, ft/min
-    :param flame_length_ft: flame length, ft
-    :param intensity_btu_ft_s: fireline intensity, BTU/ft/s
-    :param reaction_intensity: heat released per area and time, BTU/ft^2/min
-    :param heat_per_unit_area: heat released per area, BTU/ft^2
-    :param effective_wind_mph: the wind that would do what wind and slope do together, mph
-    :param eccentricity: of the fire's ellipse: 0 is a circle
-    """
-
-    spread_rate_ft_min: Any
-    flame_length_ft: Any
-    intensity_btu_ft_s: Any
-    reaction_intensity: Any
-    heat_per_unit_area: Any
-    effective_wind_mph: Any
-    eccentricity: Any
+    spread_rate_ft_min: Any  # rate of spread, ft/min
+    flame_length_ft: Any  # flame length, ft
+    intensity_btu_ft_s: Any  # fireline intensity, BTU/ft/s
+    reaction_intensity: Any  # heat released per area and time, BTU/ft^2/min
+    heat_per_unit_area: Any  # heat released per area, BTU/ft^2
+    effective_wind_mph: Any  # the wind that would do what wind and slope do together, mph
+    eccentricity: Any  # of the fire's ellipse: 0 is a circle
 
 
 def surface_fire(

@@ -47,39 +47,24 @@ USUAL_MPH = 10.0  # the wind at which an ember flies the distance of the setting
 
 
 class Fires(NamedTuple):
-    """The state of N fires over C cells each.
+    """The state of N fires over C cells each."""
 
-    :param fire_map: uint8 [N, C] codes
-    :param arrival: int32 [N, C] when fire comes (unburned) or came; NEVER where nothing burns beside
-    :param held: int32 [N, C] the rate of spread that a line on the cell takes away
-    :param waits: uint8 [N, C] how many neighbours a burning cell's front still has to cross
-    :param fringe: int32 [N, C] list of the cells that fire is coming to
-    :param cooling: int32 [N, C] list of the burning cells that wait for nothing
-    :param clock: int32 [N, 3] lengths of the two lists, and the step
-    :param counts: int32 [N, 6] cells of each code
-    """
-
-    fire_map: Any
-    arrival: Any
-    held: Any
-    waits: Any
-    fringe: Any
-    cooling: Any
-    clock: Any
-    counts: Any
+    fire_map: Any  # uint8 [N, C] codes
+    arrival: Any  # int32 [N, C] when fire comes (unburned) or came; NEVER where nothing burns beside
+    held: Any  # int32 [N, C] the rate of spread that a line on the cell takes away
+    waits: Any  # uint8 [N, C] how many neighbours a burning cell's front still has to cross
+    fringe: Any  # int32 [N, C] list of the cells that fire is coming to
+    cooling: Any  # int32 [N, C] list of the burning cells that wait for nothing
+    clock: Any  # int32 [N, 3] lengths of the two lists, and the step
+    counts: Any  # int32 [N, 6] cells of each code
 
 
 class Carried(NamedTuple):
-    """How embers fly (spotting): burning cells throw them downwind, some start fires ahead of the front.
+    """How embers fly (spotting): burning cells throw them downwind, some start fires ahead of the front."""
 
-    :param probability: that a cell which ignites throws one that starts a fire where it lands on fuel
-    :param cells: mean distance in cells in a wind of 10 mph; proportional to the wind, exponentially spread
-    :param angle: how far at most they stray from the wind's direction, radians
-    """
-
-    probability: float
-    cells: float
-    angle: float
+    probability: float  # that a cell which ignites throws one that starts a fire where it lands on fuel
+    cells: float  # mean distance in cells in a wind of 10 mph; proportional to the wind, exponentially spread
+    angle: float  # how far at most they stray from the wind's direction, radians
 
 
 def new_fires(number: int, cells: int) -> Fires:

@@ -21,16 +21,11 @@ FLAME, POWER = 0.45, 0.46  # Byram: flame length in ft of a fireline intensity i
 
 @dataclass(frozen=True)
 class Table:
-    """What the spread of fire over one landscape needs.
+    """What the spread of fire over one landscape needs."""
 
-    :param costs: int32 [C, 8] ticks to cross a cell, by the direction fire travels in; see `spread`
-    :param substeps: steps that make up one update, so that no fire crosses more than a cell in one
-    :param heat: float32 [C] BTU/ft^2 that the front releases
-    """
-
-    costs: np.ndarray
-    substeps: int
-    heat: np.ndarray
+    costs: np.ndarray  # int32 [C, 8] ticks to cross a cell, by the direction fire travels in; see `spread`
+    substeps: int  # steps that make up one update, so that no fire crosses more than a cell in one
+    heat: np.ndarray  # float32 [C] BTU/ft^2 that the front releases
 
     def finer(self, substeps: int) -> Table:
         """The same table for more steps per update."""
@@ -47,20 +42,13 @@ class Table:
 
 
 class Heads(NamedTuple):
-    """The head fire of every cell, float32 [C] each.
+    """The head fire of every cell, float32 [C] each."""
 
-    :param rate: feet per minute
-    :param heading_x: toward which it runs; unit vector, y downwards
-    :param heading_y: see `heading_x`
-    :param ellipse: eccentricity
-    :param heat: BTU/ft^2 that the front releases
-    """
-
-    rate: np.ndarray
-    heading_x: np.ndarray
+    rate: np.ndarray  # feet per minute
+    heading_x: np.ndarray  # toward which it runs; unit vector, y downwards
     heading_y: np.ndarray
-    ellipse: np.ndarray
-    heat: np.ndarray
+    ellipse: np.ndarray  # eccentricity
+    heat: np.ndarray  # BTU/ft^2 that the front releases
 
     def flame_length_ft(self) -> np.ndarray:
         """Byram's flame length."""

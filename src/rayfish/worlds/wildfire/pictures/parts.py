@@ -172,12 +172,9 @@ def picture_of(colours: np.ndarray) -> Image.Image:
 
 @dataclass(frozen=True)
 class Window:
-    """The part of the map that a layer touches: work is done there alone.
+    """The part of the map that a layer touches: work is done there alone."""
 
-    :param left: first pixel column, and so on; `pixels` are pixels per cell
-    """
-
-    left: int
+    left: int  # first pixel column, and so on; `pixels` are pixels per cell
     top: int
     right: int
     bottom: int
