@@ -187,11 +187,7 @@ def _seed(settings: Settings, layer: str, seed: int | None) -> int | None:
 
 
 def _noise(
-    settings: Settings,
-    seed: int | None,
-    scale: float,
-    kind: PerlinTerrain | WindNoise,
-    rng: np.random.Generator,
+    settings: Settings, seed: int | None, kind: PerlinTerrain | WindNoise, rng: np.random.Generator
 ) -> NDArray[np.float64]:
     """Noise between `range_min` and `range_max`."""
     if seed is None:
@@ -202,7 +198,7 @@ def _noise(
         offset = noise.offset_of(seed)
     unit = noise.grid(
         settings.area.screen_size,
-        scale=scale,
+        scale=kind.scale or _HILLS[settings.simulation.physics],
         octaves=kind.octaves,
         persistence=kind.persistence,
         lacunarity=kind.lacunarity,
@@ -222,8 +218,7 @@ def _elevation(settings: Settings, rng: np.random.Generator) -> NDArray[np.float
     if kind.function == "flat":
         return np.zeros(shape)
     if kind.function == "perlin":
-        scale = kind.perlin.scale or _HILLS[settings.simulation.physics]
-        return _noise(settings, _seed(settings, "elevation", kind.perlin.seed), scale, kind.perlin, rng)
+        return _noise(settings, _seed(settings, "elevation", kind.perlin.seed), kind.perlin, rng)
     hill = kind.gaussian
     middle = (hill.mu_x, hill.mu_y)
     if "elevation" in (settings.randomize or ()):
@@ -337,10 +332,10 @@ def _wind(settings: Settings, rng: np.random.Generator) -> dict[str, Any]:
             if settings.simulation.physics == "simfire":
                 # SimFire's order of operations: the range in ft/min first, and 32-bit values at the end.
                 low, high = part.range_min * unit, part.range_max * unit
-                above = _noise(settings, seed, part.scale, replace(part, range_min=0.0, range_max=2.0), rng)
+                above = _noise(settings, seed, replace(part, range_min=0.0, range_max=2.0), rng)
                 values = (above * (high - low) / 2 + low).astype(np.float32).astype(np.float64)
             else:
-                values = _noise(settings, seed, part.scale, part, rng) * unit
+                values = _noise(settings, seed, part, rng) * unit
             found.append(values)
         return {"wind_speed": found[0], "wind_direction": found[1], "wind_series": None}
     factor, turn = 1.0, 0.0

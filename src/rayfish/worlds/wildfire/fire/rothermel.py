@@ -134,11 +134,8 @@ def base(
     """What depends on fuel and moisture alone; the first five are the first arguments of `head`.
 
     :param row: a row of `fuels.table()`
-    :param m1: moisture of dead one-hour fuel (and of cured herbs), a fraction, as all of them
-    :param m10: of dead ten-hour fuel
-    :param m100: of dead hundred-hour fuel
-    :param mh: of live herbs
-    :param mw: of live woody fuel
+    :param m1: moisture of dead one-hour fuel (and of cured herbs), a fraction; `m10`, `m100`: of ten-hour and
+        hundred-hour fuel; `mh`: of live herbs; `mw`: of live woody fuel
     :returns: rate of spread without wind and slope (ft/min); reaction intensity (BTU/ft^2/min); exponent B
         and factor K of the wind coefficient K U^B (U in ft/min); factor of the slope coefficient (times the
         squared tangent); heat per unit area (BTU/ft^2); characteristic surface-area-to-volume ratio (1/ft).
@@ -245,9 +242,7 @@ def head(
 def rate_toward(head_rate: float, ellipse: float, cosine: float) -> float:
     """The rate of spread from the ignition at an angle to the heading, given by its cosine.
 
-    :param head_rate: rate of the head
     :param ellipse: eccentricity from `head`
-    :param cosine: cosine of the angle between the heading and the direction asked for
     """
     return head_rate * (1.0 - ellipse) / (1.0 - ellipse * cosine)
 
@@ -290,12 +285,9 @@ def surface_fire(
 ) -> SurfaceFire:
     """The head of a surface fire with the wind blowing straight upslope; inputs broadcast like NumPy's.
 
+    Moistures are fractions: of dead fuel that dries within 1, 10 and 100 hours, of live herbs, of live wood.
+
     :param fuel_model: number (4, 102) or code ("FM4", "GR2") of the fuel model
-    :param m1h: moisture of dead one-hour fuel, a fraction, as all moistures
-    :param m10h: moisture of dead ten-hour fuel
-    :param m100h: moisture of dead hundred-hour fuel
-    :param m_herb: moisture of live herbs
-    :param m_woody: moisture of live woody fuel
     :param midflame_mph: wind speed at the height of the flames, mph
     :param slope: rise per run; below 0 the wind blows downslope
     :param wind_limit: Behave's limit on the effect of strong wind
