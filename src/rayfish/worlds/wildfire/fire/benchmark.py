@@ -78,16 +78,12 @@ class Benchmarks:
 
         :param landscapes: of each, where it is not the one that all share
         """
-        missing = {
-            start: landscape
-            for start, landscape in zip(starts, landscapes, strict=True)
-            if start not in self._known
-        }
+        given = dict(zip(starts, landscapes, strict=True))
+        missing = [start for start in given if start not in self._known]
         found: dict[Start, Benchmark] = {}
-        names = list(missing)
-        for first in range(0, len(names), AT_ONCE):
-            part = names[first : first + AT_ONCE]
-            found |= dict(zip(part, self._simulate(part, [missing[start] for start in part]), strict=True))
+        for first in range(0, len(missing), AT_ONCE):
+            part = missing[first : first + AT_ONCE]
+            found |= dict(zip(part, self._simulate(part, [given[start] for start in part]), strict=True))
         result = [found[start] if start in found else self._recall(start) for start in starts]
         for start, benchmark in found.items():
             self._remember(start, benchmark)
