@@ -9,7 +9,6 @@ import numpy as np
 from numba import njit
 
 from rayfish.worlds.wildfire.env.options import INTERACTIONS, MOVES, Options
-from rayfish.worlds.wildfire.env.survey import Ground
 from rayfish.worlds.wildfire.fire.codes import BURNING, UNBURNED
 
 CHAIN_FT = 66.0
@@ -100,17 +99,19 @@ def steps_per_line(resource: str | None, cell_ft: float, step_minutes: float) ->
 
 @njit(cache=True)
 def act(
-    crew: Crew, dx: Any, dy: Any, codes: Any, fire_map: Any, shape: Any, ground: Ground, work: Any, lines: Any
-) -> int:
+    crew: Crew, dx: Any, dy: Any, codes: Any, fire_map: Any, height: int, width: int,
+    fuel: Any, landscape_of: Any, work: Any, lines: Any,
+) -> int:  # fmt: skip
     """Every agent's interaction, then its movement; gives how many lines are to be placed.
 
     Only unburned cells take a line. An agent whose line is not finished stays at its work.
 
     :param fire_map: uint8 [N, C]; not written: lines are for the simulator to place
+    :param fuel: int16 [L, C] fuel models
     :param work: int32 [256] steps that a line takes, by fuel model
     :param lines: int64 [4, N * A] filled with the episode, x, y and code of each line
     """
-    found, height, width = 0, shape[0], shape[1]
+    found = 0
     for n in range(crew.x.shape[0]):
         first = found
         for a in range(crew.x.shape[1]):
@@ -121,7 +122,7 @@ def act(
             cell = y * width + x
             if codes[n, a] != 0 and fire_map[n, cell] == UNBURNED:
                 crew.work[n, a] += 1
-                if crew.work[n, a] < work[ground.fuel[ground.of[n], cell]]:
+                if crew.work[n, a] < work[fuel[landscape_of[n], cell]]:
                     continue
                 crew.work[n, a] = 0
                 taken = False

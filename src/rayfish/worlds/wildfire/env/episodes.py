@@ -210,7 +210,7 @@ class Episodes:
 
     def _act(self, dx: np.ndarray, dy: np.ndarray, codes: np.ndarray) -> np.ndarray:
         """Lines, then movements; how many lines were placed in each episode."""
-        ground = (self.shape, self.ground, self.steps_per_line)
+        ground = (*self.shape, self.ground.fuel, self.ground.of, self.steps_per_line)
         found = act.act(self.crew, dx, dy, codes, self.fire_map, *ground, self._lines)
         if not found:
             return np.zeros(self.number, np.int64)
