@@ -67,7 +67,7 @@ def whole_fire(size: int, terrain: str) -> dict[str, float]:
 def memory(size: int) -> int:
     """Bytes of one fire with a landscape of its own: state and table."""
     engine = Simulator(config(size), 1, seed=1).engine
-    return sum(array.nbytes for array in engine.fires) + engine.table_bytes()
+    return sum(array.nbytes for array in (*engine.fires, *engine.tables()))
 
 
 def on_cpu() -> list[dict[str, Any]]:
@@ -122,7 +122,7 @@ def on_gpu(terrain: str) -> dict[str, Any]:
         "terrain": terrain,
         "fires": GPU_FIRES,
         "updates": updates,
-        "steps_per_update": int(simulator.engine.tables()[2][0]),
+        "steps_per_update": int(simulator.engine.tables().substeps[0]),
         "updates_per_s": round(updates / (ended - moved)),
         "updates_per_s_with_copy_there": round(updates / (ended - begun)),
         "maps_equal_to_cpu": bool((simulator.fire_map[:256] == some.fire_map).all()),

@@ -231,7 +231,7 @@ def test_fires_of_other_settings_are_refused():
         ({"interactions": ["firelin"]}, "did you mean fireline"),
         ({"reward": "area_save"}, "did you mean area_saved"),
         ({"crop": 10}, "crop=11"),
-        ({"agent_speed": 0}, "whole number from 1"),
+        ({"agent_speed": 0}, "whole number of at least 1"),
         ({"production": "dozers"}, "did you mean dozer"),
         ({"agent_initialization_method": "manual"}, r"one \[x, y\] for each agent"),
         ({"num_agents": 2, "initial_agent_positions": [0, 64]}, r"one \[x, y\] for each agent"),

@@ -42,20 +42,13 @@ _LIKE = {
 
 
 class Crew(NamedTuple):
-    """The agents of N episodes, arrays [N, A].
+    """The agents of N episodes, arrays [N, A]."""
 
-    :param x: column
-    :param y: row
-    :param lost: overrun by fire
-    :param work: steps spent on the line of the cell
-    :param placed: whether the last step finished a line
-    """
-
-    x: Any
-    y: Any
-    lost: Any
-    work: Any
-    placed: Any
+    x: Any  # column
+    y: Any  # row
+    lost: Any  # overrun by fire
+    work: Any  # steps spent on the line of the cell
+    placed: Any  # whether the last step finished a line
 
 
 def new_crew(number: int, agents: int) -> Crew:
@@ -106,24 +99,16 @@ def steps_per_line(resource: str | None, cell_ft: float, step_minutes: float) ->
 
 @njit(cache=True)
 def act(
-    crew: Crew,
-    dx: Any,
-    dy: Any,
-    codes: Any,
-    fire_map: Any,
-    height: int,
-    width: int,
-    fuel: Any,
-    landscape_of: Any,
-    steps_needed: Any,
-    lines: Any,
-) -> int:
+    crew: Crew, dx: Any, dy: Any, codes: Any, fire_map: Any, height: int, width: int,
+    fuel: Any, landscape_of: Any, work: Any, lines: Any,
+) -> int:  # fmt: skip
     """Every agent's interaction, then its movement; gives how many lines are to be placed.
 
     Only unburned cells take a line. An agent whose line is not finished stays at its work.
 
     :param fire_map: uint8 [N, C]; not written: lines are for the simulator to place
     :param fuel: int16 [L, C] fuel models
+    :param work: int32 [256] steps that a line takes, by fuel model
     :param lines: int64 [4, N * A] filled with the episode, x, y and code of each line
     """
     found = 0
@@ -137,7 +122,7 @@ def act(
             cell = y * width + x
             if codes[n, a] != 0 and fire_map[n, cell] == UNBURNED:
                 crew.work[n, a] += 1
-                if crew.work[n, a] < steps_needed[fuel[landscape_of[n], cell]]:
+                if crew.work[n, a] < work[fuel[landscape_of[n], cell]]:
                     continue
                 crew.work[n, a] = 0
                 taken = False

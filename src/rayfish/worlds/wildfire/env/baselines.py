@@ -121,18 +121,8 @@ class Planned(WildfireBaseline):
         """The next steps on the planned paths."""
         episodes, crew = env.episodes, env.episodes.crew
         dx, dy, line = (np.zeros(self.shape, kind) for kind in (np.int64, np.int64, np.bool_))
-        tactics.follow(
-            self._paths,
-            self._ends,
-            self._at,
-            crew.x,
-            crew.y,
-            episodes.fire_map,
-            episodes.shape[1],
-            dx,
-            dy,
-            line,
-        )
+        plan, width = (self._paths, self._ends, self._at), episodes.shape[1]
+        tactics.follow(*plan, crew.x, crew.y, episodes.fire_map, width, dx, dy, line)
         move = np.full(self.shape, self._still)
         for (x, y), number in self._moves.items():
             if x or y:

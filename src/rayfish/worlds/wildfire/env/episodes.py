@@ -210,23 +210,12 @@ class Episodes:
 
     def _act(self, dx: np.ndarray, dy: np.ndarray, codes: np.ndarray) -> np.ndarray:
         """Lines, then movements; how many lines were placed in each episode."""
-        ground = self.ground
-        found = act.act(
-            self.crew,
-            dx,
-            dy,
-            codes,
-            self.fire_map,
-            *self.shape,
-            ground.fuel,
-            ground.of,
-            self.steps_per_line,
-            self._lines,
-        )
+        ground = (*self.shape, self.ground.fuel, self.ground.of, self.steps_per_line)
+        found = act.act(self.crew, dx, dy, codes, self.fire_map, *ground, self._lines)
         if not found:
             return np.zeros(self.number, np.int64)
         self.sim.place(*(row[:found] for row in self._lines))
-        survey.note_lines(self.seen, ground, self._lines, found, self.shape[1])
+        survey.note_lines(self.seen, self.ground, self._lines, found, self.shape[1])
         placed = np.bincount(self._lines[0, :found], minlength=self.number)
         self.lines += placed
         return placed

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 from rayfish.errors import EnvironmentFault, suggest
 from rayfish.legacy import simharness
+from rayfish.worlds.wildfire.fire import readers as r
 from rayfish.worlds.wildfire.fire.codes import BURNED, LINES
-from rayfish.worlds.wildfire.fire.settings import Settings
+from rayfish.worlds.wildfire.fire.settings import PHYSICS, Settings
 
 MOVES = {"none": (0, 0), "up": (0, -1), "down": (0, 1), "left": (-1, 0), "right": (1, 0)}
 """Movements by name: columns and rows that an agent goes on."""
@@ -32,6 +34,7 @@ BOUNDS = {
 FIRE_MAPS = ("fire_map", "fire_map_with_agents")
 BENCH_MAPS = ("bench_fire_map", "bench_fire_map_final")
 ATTRIBUTES = (*FIRE_MAPS, *BOUNDS, *BENCH_MAPS)
+SIMHARNESS_ATTRIBUTES = ("fire_map", "elevation", "w_0", "sigma", "delta", "M_x")
 REWARDS = ("saved", "simple", "area_saved", "area_saved_v2")
 RESOURCES = ("hand_crew", "dozer", "engine")
 
@@ -65,90 +68,97 @@ LANDSCAPES: dict[str, dict[str, Any]] = {"small": SMALL, "medium": _landscape(2)
 """Configurations of the simulator that have a name: maps of 32, 64 and 128 cells a side."""
 
 
+def _some(known: Iterable[str], given: Any, name: str, least: int = 1) -> tuple[str, ...]:
+    """Some of the known words, each once, in the order given."""
+    if isinstance(given, str) or len(given or ()) < least:
+        raise EnvironmentFault(f"{name} is {given!r}", f"give a list of {', '.join(known)}")
+    for value in given:
+        if value not in known:
+            raise EnvironmentFault(f"{name} has {value!r}", suggest(str(value), known))
+    if len(set(given)) < len(given):
+        raise EnvironmentFault(f"{name} has something twice: {list(given)}", "name each once")
+    return tuple(given)
+
+
+def _last_name(given: Any) -> Any:
+    """Discrete, of a class or of a path that ends in it."""
+    name = getattr(given, "__name__", given)
+    return name.rsplit(".", 1)[-1] if isinstance(name, str) else given
+
+
+def _action_space(given: Any, name: str) -> Any:
+    return r.choice("Discrete", "MultiDiscrete")(_last_name(given), name)
+
+
+def _reward(given: Any, name: str) -> Any:
+    """A function, its import path, or the name of a reward, also of SimHarness's classes."""
+    if not isinstance(given, str):
+        return given
+    found = _SIMHARNESS_REWARDS.get(_last_name(given), given)
+    return found if ":" in found or "." in found else r.choice(*REWARDS)(found, name)
+
+
+_SIMHARNESS_REWARDS = {
+    "SimpleReward": "simple",
+    "AreaSavedPropReward": "area_saved",
+    "AreaSavedPropRewardV2": "area_saved_v2",
+}
+
+
 @dataclass(frozen=True)
 class Options:
-    """The keyword arguments of the wildfire environments.
+    """The keyword arguments of the wildfire environments."""
 
-    :param simulation: the simulator's configuration: a mapping, a YAML file, settings read before, the name
-        of a landscape (`small`, `medium`, `large`), or None for the simulator's defaults
-    :param physics: `behave` or `simfire`, in place of the configuration's
-    :param movements: what agents can do with their feet, of none, up, down, left, right
-    :param interactions: what they can leave on their cell, of none, fireline, scratchline, wetline
-    :param attributes: the channels of a grid observation, in their order
-    :param normalized_attributes: those of them that are scaled to 0..1 by their bounds
-    :param agent_speed: steps of the agents per update of the fire
-    :param deterministic: every episode has the same fire
-    :param num_agents: agents on the map
-    :param agent_initialization_method: `automatic` draws a start on unburned ground for every episode,
-        `manual` takes `initial_agent_positions`; None is manual where these are given
-    :param initial_agent_positions: (x, y) of each agent
-    :param action_space_cls: `Discrete`: one number for movement and interaction; `MultiDiscrete`: one each
-    :param observation: `local`: what an agent sees around it, a coarse map and some figures, flat;
-        `grid`: SimHarness's channels [H, W, C], and the default where some of them are named
-    :param crop: cells across what a local observation shows around the agent; odd
-    :param coarse: blocks across the coarse map of a local observation
-    :param reward: saved, simple, area_saved, area_saved_v2, a function, or where to import one from
-    :param endangered: an agent on a burning cell is lost, and does nothing for the rest of the episode; steps
-        in or beside flames are counted in any case
-    :param production: a line takes the time that a hand_crew, dozer or engine needs in the fuel of its cell;
-        None: a line is there at once
-    :param max_steps: an episode is cut off after so many steps
-    :param scenarios: a set of fires to play in place of drawn ones: itself, the path of a stored one, or how
-        to draw it: `{count: 1024, seed: 0, where: "percent_burned > 30", evaluation: 64, part: train}`, where
-        `part` is `train`, `evaluation` (as many as `evaluation` says, never among the others) or `all`
-    :param scenario_order: `random`, or `in_turn`: environment i of N plays the fires i, i + N, ...
-    :param benchmark: every fire is also simulated without agents, to compare with
-    """
-
-    simulation: Mapping[str, Any] | str | Path | Settings | None = None
-    physics: str | None = None
-    movements: Sequence[str] = tuple(MOVES)
-    interactions: Sequence[str] = ("none", "fireline")
-    attributes: Sequence[str] = ("fire_map", "elevation", "w_0", "sigma", "delta", "M_x")
-    normalized_attributes: Sequence[str] = ("elevation",)
-    agent_speed: int = 4
-    deterministic: bool = False
-    num_agents: int = 1
-    agent_initialization_method: str | None = None
-    initial_agent_positions: Sequence[Sequence[int]] | None = None
-    action_space_cls: str = "Discrete"
-    observation: str = "local"
-    crop: int = 11
-    coarse: int = 8
-    reward: str | Callable[..., Any] = "saved"
+    # the simulator's configuration: a mapping, a YAML file, settings read before, the name of a landscape
+    # (`small`, `medium`, `large`), or None for the simulator's defaults
+    simulation: Annotated[Mapping[str, Any] | str | Path | Settings | None, r.as_is] = None
+    # `behave` or `simfire`, in place of the configuration's
+    physics: Annotated[str | None, r.maybe(r.choice(*PHYSICS))] = None
+    # what agents can do with their feet, of none, up, down, left, right
+    movements: Annotated[Sequence[str], partial(_some, MOVES)] = tuple(MOVES)
+    # what they can leave on their cell, of none, fireline, scratchline, wetline
+    interactions: Annotated[Sequence[str], partial(_some, INTERACTIONS)] = ("none", "fireline")
+    # the channels of a grid observation, in their order
+    attributes: Annotated[Sequence[str], partial(_some, ATTRIBUTES)] = SIMHARNESS_ATTRIBUTES
+    # those of them that are scaled to 0..1 by their bounds
+    normalized_attributes: Annotated[Sequence[str], partial(_some, ATTRIBUTES, least=0)] = ("elevation",)
+    agent_speed: r.Count = 4  # steps of the agents per update of the fire
+    deterministic: bool = False  # every episode has the same fire
+    num_agents: r.Count = 1  # agents on the map
+    # `automatic` draws a start on unburned ground for every episode, `manual` takes
+    # `initial_agent_positions`; None is manual where these are given
+    agent_initialization_method: Annotated[str | None, r.maybe(r.choice("automatic", "manual"))] = None
+    # (x, y) of each agent
+    initial_agent_positions: Annotated[Sequence[Sequence[int]] | None, r.as_is] = None
+    # `Discrete`: one number for movement and interaction; `MultiDiscrete`: one each
+    action_space_cls: Annotated[str, _action_space] = "Discrete"
+    # `local`: what an agent sees around it, a coarse map and some figures, flat; `grid`: SimHarness's
+    # channels [H, W, C], and the default where some of them are named
+    observation: Annotated[str, r.choice("local", "grid")] = "local"
+    crop: r.Count = 11  # cells across what a local observation shows around the agent; odd
+    coarse: r.Count = 8  # blocks across the coarse map of a local observation
+    # saved, simple, area_saved, area_saved_v2, a function, or where to import one from
+    reward: Annotated[str | Callable[..., Any], _reward] = "saved"
+    # an agent on a burning cell is lost, and does nothing for the rest of the episode; steps in or beside
+    # flames are counted in any case
     endangered: bool = False
-    production: str | None = None
-    max_steps: int | None = None
+    # a line takes the time that a hand_crew, dozer or engine needs in the fuel of its cell; None: a line is
+    # there at once
+    production: Annotated[str | None, r.maybe(r.choice(*RESOURCES))] = None
+    max_steps: Annotated[int | None, r.maybe(partial(r.whole, low=1))] = None  # cut off after so many steps
+    # a set of fires to play in place of drawn ones: itself, the path of a stored one, or how to draw it:
+    # `{count: 1024, seed: 0, where: "percent_burned > 30", evaluation: 64, part: train}`, where `part` is
+    # `train`, `evaluation` (as many as `evaluation` says, never among the others) or `all`
     scenarios: Any = None
-    scenario_order: str = "random"
-    benchmark: bool = True
+    # `random`, or `in_turn`: environment i of N plays the fires i, i + N, ...
+    scenario_order: Annotated[str, r.choice("random", "in_turn")] = "random"
+    benchmark: bool = True  # every fire is also simulated without agents, to compare with
 
     def __post_init__(self) -> None:
-        for name, known in _SUBSETS.items():
-            given = getattr(self, name)
-            if isinstance(given, str) or (not given and name != "normalized_attributes"):
-                raise EnvironmentFault(f"{name} is {given!r}", f"give a list of {', '.join(known)}")
-            for value in given:
-                _one_of(name, value, known)
-            if len(set(given)) < len(given):
-                raise EnvironmentFault(f"{name} has something twice: {list(given)}", "name each once")
-            object.__setattr__(self, name, tuple(given))
-        object.__setattr__(self, "action_space_cls", _last_name(self.action_space_cls))
-        if isinstance(self.reward, str) and _last_name(self.reward) in _SIMHARNESS_REWARDS:
-            object.__setattr__(self, "reward", _SIMHARNESS_REWARDS[_last_name(self.reward)])
-        for name, choices in _CHOICES.items():
-            _one_of(name, getattr(self, name), choices)
-        for name in ("agent_speed", "num_agents", "crop", "coarse"):
-            _at_least_one(name, getattr(self, name))
-        for name in ("deterministic", "endangered", "benchmark"):
-            if not isinstance(getattr(self, name), bool):
-                raise EnvironmentFault(f"{name} is {getattr(self, name)!r}", "give true or false")
-        if self.max_steps is not None:
-            _at_least_one("max_steps", self.max_steps)
+        for name, read_one in r.readers_of(Options).items():
+            object.__setattr__(self, name, read_one(getattr(self, name), name))
         if self.crop % 2 == 0:
             raise EnvironmentFault(f"crop is {self.crop}, which has no middle", f"write crop={self.crop + 1}")
-        if isinstance(self.reward, str) and ":" not in self.reward and "." not in self.reward:
-            _one_of("reward", self.reward, REWARDS)
         self._check_positions()
         self._check_benchmark()
 
@@ -191,30 +201,6 @@ class Options:
             raise EnvironmentFault(f"{wants[0]} compares with the benchmark fire", "leave benchmark=true")
 
 
-_SUBSETS = {
-    "movements": tuple(MOVES),
-    "interactions": tuple(INTERACTIONS),
-    "attributes": ATTRIBUTES,
-    "normalized_attributes": ATTRIBUTES,
-}
-_CHOICES: dict[str, tuple[str | None, ...]] = {
-    "physics": (None, "behave", "simfire"),
-    "agent_initialization_method": (None, "automatic", "manual"),
-    "action_space_cls": ("Discrete", "MultiDiscrete"),
-    "observation": ("local", "grid"),
-    "production": (None, *RESOURCES),
-    "scenario_order": ("random", "in_turn"),
-}
-
-
-_SIMHARNESS_REWARDS = {
-    "SimpleReward": "simple",
-    "AreaSavedPropReward": "area_saved",
-    "AreaSavedPropRewardV2": "area_saved_v2",
-}
-"""SimHarness's classes of rewards, by their names here."""
-
-
 _CONSTRUCTOR = ("sim", "benchmark_sim", "harness_analytics_partial", "reward_cls_partial", "in_evaluation")
 """What SimHarness's environments took and these do not."""
 
@@ -239,18 +225,6 @@ def read(given: Mapping[str, Any]) -> Options:
     return Options(**{**({"observation": "grid"} if channels else {}), **given})
 
 
-def _one_of(name: str, value: Any, known: Iterable[str | None]) -> None:
-    names = [choice for choice in known if choice is not None]
-    if value not in known:
-        raise EnvironmentFault(f"{name} has {value!r}", suggest(str(value), names))
-
-
-def _last_name(given: Any) -> Any:
-    """Discrete, of a class or of a path that ends in it."""
-    name = getattr(given, "__name__", given)
-    return name.rsplit(".", 1)[-1] if isinstance(name, str) else given
-
-
 def _is_place(given: Any) -> bool:
     """Whether it is a column and a row."""
     return (
@@ -258,8 +232,3 @@ def _is_place(given: Any) -> bool:
         and len(given) == 2
         and all(isinstance(part, int) and not isinstance(part, bool) for part in given)
     )
-
-
-def _at_least_one(name: str, value: Any) -> None:
-    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-        raise EnvironmentFault(f"{name} is {value!r}", "give a whole number from 1 on")

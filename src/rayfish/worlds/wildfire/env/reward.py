@@ -17,46 +17,26 @@ from rayfish.worlds.wildfire.env.options import REWARDS, Options
 
 @dataclass(frozen=True)
 class Step:
-    """What a step of N episodes brought; arrays [N] unless said otherwise.
+    """What a step of N episodes brought; arrays [N] unless said otherwise."""
 
-    :param updated: whether the fire went on in this step
-    :param updates: k, the updates of the fire so far
-    :param damaged: d, cells that are not unburned, now
-    :param damaged_before: d at the update before this one (between updates: at the last one)
-    :param damaged_step_before: d at the step before
-    :param benchmark: b_k; B where the benchmark fire is out
-    :param benchmark_before: b_{k-1}, likewise
-    :param benchmark_final: B
-    :param benchmark_length: T
-    :param burning: burning cells
-    :param lines: lines placed in this step
-    :param endangered: agents in or beside flames
-    :param ended: the fire is out or has nothing left to burn, or the runtime is over
-    :param truncated: the episode is cut off
-    :param last: the reward of the last step in which the fire went on, 0 before the first
-    :param cells: of the map, one number
-    :param agents: one number
-    :param agent_speed: steps per update of the fire, one number
-    """
-
-    updated: np.ndarray
-    updates: np.ndarray
-    damaged: np.ndarray
-    damaged_before: np.ndarray
-    damaged_step_before: np.ndarray
-    benchmark: np.ndarray
-    benchmark_before: np.ndarray
-    benchmark_final: np.ndarray
-    benchmark_length: np.ndarray
-    burning: np.ndarray
-    lines: np.ndarray
-    endangered: np.ndarray
-    ended: np.ndarray
-    truncated: np.ndarray
-    last: np.ndarray
-    cells: int
-    agents: int
-    agent_speed: int
+    updated: np.ndarray  # whether the fire went on in this step
+    updates: np.ndarray  # k, the updates of the fire so far
+    damaged: np.ndarray  # d, cells that are not unburned, now
+    damaged_before: np.ndarray  # d at the update before this one (between updates: at the last one)
+    damaged_step_before: np.ndarray  # d at the step before
+    benchmark: np.ndarray  # b_k; B where the benchmark fire is out
+    benchmark_before: np.ndarray  # b_{k-1}, likewise
+    benchmark_final: np.ndarray  # B
+    benchmark_length: np.ndarray  # T
+    burning: np.ndarray  # burning cells
+    lines: np.ndarray  # lines placed in this step
+    endangered: np.ndarray  # agents in or beside flames
+    ended: np.ndarray  # the fire is out or has nothing left to burn, or the runtime is over
+    truncated: np.ndarray  # the episode is cut off
+    last: np.ndarray  # the reward of the last step in which the fire went on, 0 before the first
+    cells: int  # of the map, one number
+    agents: int  # one number
+    agent_speed: int  # steps per update of the fire, one number
 
     @property
     def benchmark_growth(self) -> np.ndarray:

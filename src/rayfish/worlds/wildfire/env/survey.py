@@ -16,39 +16,24 @@ NO_HEAD = -1
 
 
 class Survey(NamedTuple):
-    """What changes with the fire alone, of N episodes with B blocks.
+    """What changes with the fire alone, of N episodes with B blocks."""
 
-    :param counts: int32 [N, 6] cells of each code
-    :param left: int32 [N] unburned cells that can burn
-    :param coarse: float32 [N, 3, B] shares of each block: burning, burned, line
-    :param burning: int32 [N, C] the burning cells, `counts[n, BURNING]` of them
-    :param head: int32 [N] the cell of the fire's head
-    :param wind: float64 [N, 2] toward x and y (down), ft/min, mean of the map
-    """
-
-    counts: Any
-    left: Any
-    coarse: Any
-    burning: Any
-    head: Any
-    wind: Any
+    counts: Any  # int32 [N, 6] cells of each code
+    left: Any  # int32 [N] unburned cells that can burn
+    coarse: Any  # float32 [N, 3, B] shares of each block: burning, burned, line
+    burning: Any  # int32 [N, C] the burning cells, `counts[n, BURNING]` of them
+    head: Any  # int32 [N] the cell of the fire's head
+    wind: Any  # float64 [N, 2] toward x and y (down), ft/min, mean of the map
 
 
 class Ground(NamedTuple):
-    """What lies under N fires, on L landscapes.
+    """What lies under N fires, on L landscapes."""
 
-    :param of: int64 [N] the landscape of each episode
-    :param fuel: int16 [L, C] fuel models
-    :param burnable: bool [L, C]
-    :param block_of: int32 [C] the block of the coarse map that a cell is in
-    :param block_share: float32 [B] one cell's share of its block
-    """
-
-    of: Any
-    fuel: Any
-    burnable: Any
-    block_of: Any
-    block_share: Any
+    of: Any  # int64 [N] the landscape of each episode
+    fuel: Any  # int16 [L, C] fuel models
+    burnable: Any  # bool [L, C]
+    block_of: Any  # int32 [C] the block of the coarse map that a cell is in
+    block_share: Any  # float32 [B] one cell's share of its block
 
 
 def new_survey(number: int, cells: int, blocks: int) -> Survey:

@@ -20,25 +20,17 @@ LEAST_WIND = 0.25
 
 
 class Situation(NamedTuple):
-    """What a plan looks at, over C cells.
+    """What a plan looks at, over C cells."""
 
-    :param arrival: int [C] the update in which fire reaches a cell
-    :param burnable: bool [C]
-    :param work: int [C] steps that the line on a cell takes
-    :param xs: int [A] where the agents are; `ys` likewise
-    :param speed: steps per update
-    :param spare: updates to be ahead of the fire
-    """
-
-    arrival: Any
-    burnable: Any
-    work: Any
-    xs: Any
-    ys: Any
+    arrival: Any  # int [C] the update in which fire reaches a cell
+    burnable: Any  # bool [C]
+    work: Any  # int [C] steps that the line on a cell takes
+    xs: Any  # int [A] columns of the agents
+    ys: Any  # int [A] their rows
     height: int
     width: int
-    speed: int
-    spare: int
+    speed: int  # steps per update
+    spare: int  # updates to be ahead of the fire
 
 
 @njit(cache=True)

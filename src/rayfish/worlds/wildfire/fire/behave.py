@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -31,19 +30,16 @@ class Behave:
         self.cell_ft = settings.area.pixel_scale
         self.minutes = settings.simulation.update_rate
         self.fires = spread.new_fires(number, self.shape[0] * self.shape[1])
-        self.stride = 1 if settings.fire.diagonal_spread else 2
+        stride = 1 if settings.fire.diagonal_spread else 2
+        self.rules = spread.Rules(self.shape[1], stride, settings.fire.max_fire_duration)
         self._of = np.zeros(number, np.int64)  # which landscape a fire burns on
         self._segment = np.zeros(number, np.int64)  # which part of the wind's series it is in
-        self._tables: list[list[Table]] = []
         self._starts: np.ndarray = np.zeros(1)
-        self._costs = np.zeros((0, 0, 8), np.int32)
-        self._substeps = np.ones(0, np.int64)
+        self._tables: spread.Tables | None = None
         self._last = _last_update(settings.simulation.runtime, self.minutes)
-        self._limits = np.zeros(number, np.int64)
+        self.limits = np.zeros(number, np.int64)  # the last update of each fire
         self._short = False  # whether a clock is full before the runtime is over
-        self._wind = np.zeros((0, 0, 2))
-        self._seeds = np.zeros(number, np.uint64)
-        self._embers = _embers(settings)
+        self._embers = _embers(settings, number)
         held = settings.mitigation.holding_ft
         self._held_ft = np.array([held.get(name, 0.0) for name in NAMES])
 
@@ -53,27 +49,16 @@ class Behave:
         self._of = np.asarray(of, np.int64)
         self._starts = _starts(landscapes)
         self._segment = np.minimum(self._segment, len(self._starts) - 1)  # a series may have been taken away
-        self._tables = [self._tabulate(landscape) for landscape in landscapes]
-        flat = [table for parts in self._tables for table in parts]
-        self._costs = np.stack([table.costs for table in flat])
-        self._substeps = np.array([table.substeps for table in flat], np.int64)
-        self._tables = [[replace(table, costs=_NONE) for table in parts] for parts in self._tables]
-        self._wind = np.zeros((len(flat), 0, 2))
-        if self._embers.probability:
-            parts = range(len(self._starts))
-            self._wind = np.stack([self._mph(landscape, part) for landscape in landscapes for part in parts])
+        made = [table for landscape in landscapes for table in self._tabulate(landscape)]
+        self._tables = spread.Tables._make([*map(np.stack, zip(*made, strict=True)), self._of])
         self._keep_time(before)
 
     def set_landscape(self, place: int, landscape: Landscape) -> None:
         """Another landscape in the place of one."""
-        parts, before = len(self._starts), self._parts_of_update()
-        made = self._tabulate(landscape)
-        self._tables[place] = [replace(table, costs=_NONE) for table in made]
-        for part, table in enumerate(made):
-            self._costs[place * parts + part] = table.costs
-            self._substeps[place * parts + part] = table.substeps
-            if self._embers.probability:
-                self._wind[place * parts + part] = self._mph(landscape, part)
+        before, tables = self._parts_of_update(), self.tables()
+        for part, table in enumerate(self._tabulate(landscape), start=place * len(self._starts)):
+            for array, one in zip(tables, table, strict=False):
+                array[part] = one
         self._keep_time(before)
 
     def look_again(self, fire: int) -> None:
@@ -82,30 +67,26 @@ class Behave:
 
     def begin(self, fire: int, cells: np.ndarray, seed: int) -> None:
         """A map without fire, then the first burning cells."""
-        self._segment[fire] = 0
-        self._seeds[fire] = seed
-        costs = self._costs[self._table_of()[fire]]
-        spread.start(self.fires, fire, cells, costs, self.shape[1], self.stride)
+        self._segment[fire], self._embers.seeds[fire] = 0, seed
+        tables = self.tables()
+        spread.start(self.fires, fire, cells, tables.costs[tables.of[fire]], self.rules)
 
     def run(self, chosen: np.ndarray, updates: int) -> None:
         """So many updates of the chosen fires; a change of the wind falls between two of them."""
-        left, duration = updates, self.settings.fire.max_fire_duration
+        left = updates
         while left > 0:
             going = chosen[self.active[chosen]]
             if not len(going):
                 break
             part = min(left, self._until_change(going))
-            spread.run(
-                self.fires, going, part, self._limits, self._costs, self._table_of(), self._substeps,
-                self.shape[1], self.stride, duration, self._wind, self._seeds, self._embers,
-            )  # fmt: skip
+            spread.run(self.fires, going, part, self.limits, self.tables(), self.rules, self._embers)
             left -= part
         if self._short:
             self._require_clock(chosen)
 
     def ignition_updates(self, fires: np.ndarray) -> np.ndarray:
         """[K, C] the update in which each cell of the given fires ignited; the largest int32 elsewhere."""
-        ticks = spread.TICKS * self._substeps[self._table_of()[fires]][:, None]
+        ticks = spread.TICKS * self._parts_of_update()[fires][:, None]
         updates = -(-self.fires.arrival[fires].astype(np.int64) // ticks)
         burned = (self.fires.fire_map[fires] == BURNING) | (self.fires.fire_map[fires] == BURNED)
         return np.where(burned, updates, np.iinfo(np.int32).max).astype(np.int32)
@@ -115,10 +96,8 @@ class Behave:
         before = self.fires.fire_map[fires, cells]
         fits = (before == UNBURNED) | (before >= FIRELINE)
         held = self._holds(fires[fits], cells[fits], codes[fits])
-        spread.place(
-            self.fires, fires[fits], cells[fits], codes[fits].astype(np.uint8), held,
-            self._costs, self._table_of(), self.shape[1], self.stride,
-        )  # fmt: skip
+        lines = fires[fits], cells[fits], codes[fits].astype(np.uint8), held
+        spread.place(self.fires, *lines, self.tables(), self.rules)
         return fits
 
     def heads(self, fire: int, landscape: Landscape) -> Heads:
@@ -130,35 +109,30 @@ class Behave:
         """Whether the wind changes with time."""
         return len(self._starts) > 1
 
-    def tables(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Costs [T, C, 8], the table of each fire [N], and the steps per update [T]."""
-        return self._costs, self._table_of(), self._substeps
+    def tables(self) -> spread.Tables:
+        """All landscapes in all winds, and which of them each fire burns in now."""
+        assert self._tables is not None, "a landscape is set first"
+        return self._tables._replace(of=self._table_of())
 
-    def table_bytes(self) -> int:
-        """Memory of all tables."""
-        return (
-            self._wind.nbytes
-            + self._costs.nbytes
-            + sum(table.heat.nbytes for parts in self._tables for table in parts)
-        )
+    def _table_of(self) -> np.ndarray:
+        return self._of * len(self._starts) + self._segment
 
     @property
     def updates(self) -> np.ndarray:
         """Updates that each fire has made."""
-        return self.fires.clock[:, spread.NOW] // self._substeps[self._table_of()]
+        return self.fires.clock[:, spread.NOW] // self._parts_of_update()
 
     @property
     def active(self) -> np.ndarray:
         """Whether something burns and the time is not over."""
-        return self._burning & (self.updates < self._limits)
+        return self._burning & (self.updates < self.limits)
 
     @property
     def burn_amounts(self) -> np.ndarray:
         """Feet that fire has come into each cell; all of its side where it has burned."""
-        shares = np.empty(self.fires.fire_map.shape)
-        for fire, table in enumerate(self._table_of()):
-            costs = self._costs[table]
-            spread.crossed_share(self.fires, fire, costs, self.shape[1], self.stride, shares[fire])
+        shares, tables = np.empty(self.fires.fire_map.shape), self.tables()
+        for fire, table in enumerate(tables.of):
+            spread.crossed_share(self.fires, fire, tables.costs[table], self.rules, shares[fire])
         return shares * self.cell_ft
 
     def counts(self) -> np.ndarray:
@@ -167,14 +141,14 @@ class Behave:
 
     def state(self) -> dict[str, Any]:
         """All that changes while fires burn."""
-        kept = {name: getattr(self.fires, name).copy() for name in _KEPT}
-        return kept | {"segment": self._segment.copy(), "seeds": self._seeds.copy()}
+        changing = {**self.fires._asdict(), "segment": self._segment, "seeds": self._embers.seeds}
+        return {name: array.copy() for name, array in changing.items()}
 
     def set_state(self, state: dict[str, Any]) -> None:
         """Goes on from `state`."""
-        for name in _KEPT:
-            getattr(self.fires, name)[...] = state[name]
-        self._segment[...], self._seeds[...] = state["segment"], state["seeds"]
+        for name, array in self.fires._asdict().items():
+            array[...] = state[name]
+        self._segment[...], self._embers.seeds[...] = state["segment"], state["seeds"]
 
     def _until_change(self, chosen: np.ndarray) -> int:
         """Updates until the wind of one of the chosen fires changes; those at a change get their new wind."""
@@ -192,26 +166,22 @@ class Behave:
 
     def _parts_of_update(self) -> np.ndarray:
         """The steps that make up an update of each fire; 1 before there are tables."""
-        return self._substeps[self._table_of()] if len(self._substeps) else np.ones(len(self._of), np.int64)
+        if self._tables is None:
+            return np.ones(len(self._of), np.int64)
+        return np.asarray(self._tables.substeps[self._table_of()])
 
     def _keep_time(self, before: np.ndarray) -> None:
         """On new ground an update may have more or fewer steps than before: times are counted in the new."""
         after = self._parts_of_update()
-        self._limits = np.minimum(self._last, spread.STEPS // after)
-        self._short = bool((self._limits < self._last).any())
+        # SimFire's rule: elapsed time may not exceed the runtime.
+        self.limits = np.minimum(self._last, spread.STEPS // after)
+        self._short = bool((self.limits < self._last).any())
         for fire in np.flatnonzero(before != after):
             clock, arrival = self.fires.clock[fire], self.fires.arrival[fire]
             updates = min(int(clock[spread.NOW] // before[fire]), int(spread.STEPS // after[fire]))
             clock[spread.NOW] = updates * after[fire]
             scaled = arrival.astype(np.int64) * after[fire] // before[fire]
             arrival[:] = np.where(arrival == spread.NEVER, spread.NEVER, np.minimum(scaled, spread.NEVER - 1))
-
-    def _table_of(self) -> np.ndarray:
-        return self._of * len(self._starts) + self._segment
-
-    def limits(self) -> np.ndarray:
-        """The last update of each fire: SimFire's rule, elapsed time may not exceed the runtime."""
-        return self._limits
 
     @property
     def _burning(self) -> np.ndarray:
@@ -223,11 +193,11 @@ class Behave:
 
         :raises RayfishError: one does
         """
-        full = (self._limits < self._last) & self._burning & (self.updates >= self._limits)
+        full = (self.limits < self._last) & self._burning & (self.updates >= self.limits)
         late = chosen[full[chosen]]
         if not len(late):
             return
-        updates, parts = int(self._limits[late[0]]), int(self._parts_of_update()[late[0]])
+        updates, parts = int(self.limits[late[0]]), int(self._parts_of_update()[late[0]])
         most = math.floor((updates - 1) * self.minutes)
         raise RayfishError(
             f"fire {late[0]} still burns after {updates:,} updates of {self.minutes:g} min, all that its "
@@ -236,27 +206,27 @@ class Behave:
         )
 
     def _change_wind(self, fire: int, new: int) -> None:
-        first = int(self._of[fire]) * len(self._starts)
-        parts = self._substeps[first]
-        begun = np.ceil(self._starts[: new + 1] / self.minutes - 1e-9).astype(np.int64) * parts
-        since = self._costs[first : first + new + 1]
-        spread.look_again(self.fires, fire, since[new], since, begun, self.shape[1], self.stride)
+        first, tables = int(self._of[fire]) * len(self._starts), self.tables()
+        begun = np.ceil(self._starts[: new + 1] / self.minutes - 1e-9).astype(np.int64)
+        since = tables.costs[first : first + new + 1]
+        spread.look_again(self.fires, fire, since, begun * tables.substeps[first], self.rules)
 
     def _holds(self, fires: np.ndarray, cells: np.ndarray, codes: np.ndarray) -> np.ndarray:
         """The rate of spread that each line takes away."""
         held = np.full(len(cells), spread.HOLDS_ALL, np.int32)
         if self.settings.mitigation.ros_attenuation:
-            for fire in np.unique(fires):
-                here, table = fires == fire, self._tables[self._of[fire]][self._segment[fire]]
-                feet = self._held_ft[codes[here]]
-                held[here] = table.holds(cells[here], feet, self.cell_ft, self.minutes)
+            known = self.tables()
+            of, feet = known.of[fires], self._held_ft[codes]
+            held = tables.holds(known.heat[of, cells], feet, self.minutes, known.substeps[of], self.cell_ft)
         return held
 
     def _tabulate(self, landscape: Landscape) -> list[Table]:
-        made = [
-            tables.tabulate(self._heads(landscape, part), self.cell_ft, self.minutes)
-            for part in range(len(self._starts))
-        ]
+        made = []
+        for part in range(len(self._starts)):
+            table = tables.tabulate(self._heads(landscape, part), self.cell_ft, self.minutes)
+            made.append(
+                table._replace(wind=self._mph(landscape, part)) if self._embers.probability else table
+            )
         most = max(table.substeps for table in made)  # one clock for all winds of a landscape
         return [table if table.substeps == most else table.finer(most) for table in made]
 
@@ -274,17 +244,13 @@ class Behave:
         return np.moveaxis(parts, 0, -1).reshape(-1, 2)
 
 
-_NONE = np.zeros((0, 8), np.int32)  # the costs of all tables lie in one array; a table's own are let go
-_KEPT = spread.Fires._fields
-
-
-def _embers(settings: Settings) -> spread.Carried:
+def _embers(settings: Settings, number: int) -> spread.Carried:
     """How embers fly; with the probability 0 where there are none."""
-    spotting = settings.fire.spotting
+    spotting, seeds = settings.fire.spotting, np.zeros(number, np.uint64)
     if spotting is None:
-        return spread.Carried(0.0, 0.0, 0.0)
+        return spread.Carried(0.0, 0.0, 0.0, seeds)
     distance = spotting.distance_ft / settings.area.pixel_scale
-    return spread.Carried(spotting.probability, distance, float(np.radians(spotting.spread_degrees)))
+    return spread.Carried(spotting.probability, distance, float(np.radians(spotting.spread_degrees)), seeds)
 
 
 def _starts(landscapes: list[Landscape]) -> np.ndarray:

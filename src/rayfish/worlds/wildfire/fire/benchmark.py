@@ -26,32 +26,24 @@ _MANY_UPDATES = 64
 
 @dataclass(frozen=True)
 class Start:
-    """All that decides a fire, besides the settings.
+    """All that decides a fire, besides the settings."""
 
-    :param seed: of the landscape; None for the one that all episodes share
-    :param cells: (x, y) of the cells that burn first
-    :param embers: seed of the flight of embers; 0 where there are none
-    """
-
-    seed: int | None
-    cells: tuple[tuple[int, int], ...]
-    embers: int = 0
+    seed: int | None  # of the landscape; None for the one that all episodes share
+    cells: tuple[tuple[int, int], ...]  # (x, y) of the cells that burn first
+    embers: int = 0  # seed of the flight of embers; 0 where there are none
 
 
 @dataclass(frozen=True)
 class Benchmark:
-    """One fire without agents.
+    """One fire without agents."""
 
-    :param curve: int32 [T + 1] cells that are not unburned, after 0, 1, ... T updates; T: the fire is out
-    :param ignited: int32 [C] the update in which a cell began to burn, a number beyond all updates where it
-        never did; None where maps were not asked for
-    :param burned: int32 [C] likewise the update from which on it is burned
-    :param last: uint8 [C] the codes after the last update, where the times of burning down are not known
-    """
-
+    # int32 [T + 1] cells that are not unburned, after 0, 1, ... T updates; T: the fire is out
     curve: np.ndarray
+    # int32 [C] the update in which a cell began to burn, a number beyond all updates where it never did; None
+    # where maps were not asked for
     ignited: np.ndarray | None = None
-    burned: np.ndarray | None = None
+    burned: np.ndarray | None = None  # int32 [C] likewise the update from which on it is burned
+    # uint8 [C] the codes after the last update, where the times of burning down are not known
     last: np.ndarray | None = None
 
     @property
@@ -86,16 +78,12 @@ class Benchmarks:
 
         :param landscapes: of each, where it is not the one that all share
         """
-        missing = {
-            start: landscape
-            for start, landscape in zip(starts, landscapes, strict=True)
-            if start not in self._known
-        }
+        given = dict(zip(starts, landscapes, strict=True))
+        missing = [start for start in given if start not in self._known]
         found: dict[Start, Benchmark] = {}
-        names = list(missing)
-        for first in range(0, len(names), AT_ONCE):
-            part = names[first : first + AT_ONCE]
-            found |= dict(zip(part, self._simulate(part, [missing[start] for start in part]), strict=True))
+        for first in range(0, len(missing), AT_ONCE):
+            part = missing[first : first + AT_ONCE]
+            found |= dict(zip(part, self._simulate(part, [given[start] for start in part]), strict=True))
         result = [found[start] if start in found else self._recall(start) for start in starts]
         for start, benchmark in found.items():
             self._remember(start, benchmark)

@@ -31,7 +31,7 @@ class CudaFires:
 
     def __init__(self, simulator: Simulator) -> None:
         cuda = _cuda()
-        from rayfish.worlds.wildfire.fire.cuda_kernel import LISTS, kernel
+        from rayfish.worlds.wildfire.fire.cuda_kernel import LISTS, run
 
         engine, spotting = simulator.engine, simulator.settings.fire.spotting
         if not isinstance(engine, Behave):
@@ -47,11 +47,12 @@ class CudaFires:
                 f"a map of {cells:,} cells does not fit into the GPU's shared memory",
                 f"use at most {MOST_CELLS:,} cells (219 x 219), or the CPU",
             )
-        self._engine, self._kernel = engine, kernel()
+        self._engine, self._kernel = engine, run
         self._state = {name: cuda.to_device(getattr(engine.fires, name)) for name in _MOVED}
         self._lists = cuda.device_array((number, LISTS, cells), np.int32)
-        self._tables = [cuda.to_device(part) for part in engine.tables()]
-        self._limits = cuda.to_device(engine.limits())
+        tables = engine.tables()
+        self._tables = [cuda.to_device(part) for part in (tables.costs, tables.of, tables.substeps)]
+        self._limits = cuda.to_device(engine.limits)
 
     def run(self, updates: int = 1) -> None:
         """Advances all fires; returns when the GPU has done it."""
@@ -63,9 +64,7 @@ class CudaFires:
             *self._tables,
             self._limits,
             np.int32(updates),
-            np.int32(engine.shape[1]),
-            np.int32(engine.stride),
-            np.int32(engine.settings.fire.max_fire_duration),
+            *(np.int32(rule) for rule in engine.rules),
         )
         cuda.synchronize()
 

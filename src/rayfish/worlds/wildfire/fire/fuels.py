@@ -30,40 +30,23 @@ LB_PER_FT2 = 2000.0 / 43560.0
 
 @dataclass(frozen=True)
 class FuelModel:
-    """One standard fuel model; a zero load means that the class is absent.
+    """One standard fuel model; a zero load means that the class is absent."""
 
-    :param number: number as in LANDFIRE's FBFM13 and FBFM40 rasters
-    :param code: short name: FM1 to FM13, GR1, SH5, NB9, ...
-    :param name: what it stands for
-    :param depth_ft: depth of the fuel bed, feet
-    :param extinction: moisture of extinction of dead fuel, a fraction
-    :param w1h: load of dead fuel that dries within an hour (thin), lb/ft^2
-    :param w10h: load of dead ten-hour fuel, lb/ft^2
-    :param w100h: load of dead hundred-hour fuel, lb/ft^2
-    :param herb: load of live herbs, lb/ft^2
-    :param woody: load of live woody fuel, lb/ft^2
-    :param sav1h: surface-area-to-volume ratio of one-hour fuel, 1/ft
-    :param sav_herb: the same of herbs, live or cured
-    :param sav_woody: the same of live woody fuel
-    :param heat: heat of combustion, BTU/lb
-    :param dynamic: live herbs become dead fuel as they dry
-    """
-
-    number: int
-    code: str
-    name: str
-    depth_ft: float
-    extinction: float
-    w1h: float
-    w10h: float
-    w100h: float
-    herb: float
-    woody: float
-    sav1h: float
-    sav_herb: float
-    sav_woody: float
-    heat: float
-    dynamic: bool
+    number: int  # as in LANDFIRE's FBFM13 and FBFM40 rasters
+    code: str  # short name: FM1 to FM13, GR1, SH5, NB9, ...
+    name: str  # what it stands for
+    depth_ft: float  # depth of the fuel bed, feet
+    extinction: float  # moisture of extinction of dead fuel, a fraction
+    w1h: float  # load of dead fuel that dries within an hour (thin), lb/ft^2
+    w10h: float  # load of dead ten-hour fuel, lb/ft^2
+    w100h: float  # load of dead hundred-hour fuel, lb/ft^2
+    herb: float  # load of live herbs, lb/ft^2
+    woody: float  # load of live woody fuel, lb/ft^2
+    sav1h: float  # surface-area-to-volume ratio of one-hour fuel, 1/ft
+    sav_herb: float  # the same of herbs, live or cured
+    sav_woody: float  # the same of live woody fuel
+    heat: float  # heat of combustion, BTU/lb
+    dynamic: bool  # live herbs become dead fuel as they dry
 
     @property
     def burnable(self) -> bool:

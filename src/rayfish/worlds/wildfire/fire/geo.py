@@ -29,18 +29,13 @@ class MapFault(EnvironmentFault):
 
 @dataclass(frozen=True, eq=False)
 class Raster:
-    """A map as it lies in a file.
+    """A map as it lies in a file."""
 
-    :param values: [rows, columns], row 0 in the North; numbers as in the file
-    :param known: bool [rows, columns], False where the file has no data
-    :param cell_ft: side of a cell in feet; None when the file does not say it in a unit of length
-    :param placed: the file says where on Earth the map lies
-    """
-
-    values: NDArray[Any]
-    known: NDArray[np.bool_]
+    values: NDArray[Any]  # [rows, columns], row 0 in the North; numbers as in the file
+    known: NDArray[np.bool_]  # bool [rows, columns], False where the file has no data
+    # side of a cell in feet; None when the file does not say it in a unit of length
     cell_ft: float | None = None
-    placed: bool = False
+    placed: bool = False  # the file says where on Earth the map lies
 
 
 def load(path: str | Path, where: str) -> Raster:

@@ -57,29 +57,21 @@ class LandscapeFault(EnvironmentFault):
 
 @dataclass(frozen=True, eq=False)
 class Landscape:
-    """What a fire burns on; arrays are [rows, columns], row 0 in the North, and shared: copy before writing.
+    """What a fire burns on; arrays are [rows, columns] (row 0 in the North) and shared: copy to write."""
 
-    :param elevation: feet
-    :param fuel: numbers of fuel models, int16; roads and water are among them
-    :param w_0: fuel load, lb/ft^2, as SimFire has it (one size of fuel); so are the next three
-    :param delta: depth of the fuel, ft
-    :param M_x: moisture of extinction
-    :param sigma: surface-to-volume ratio of the fuel, 1/ft
-    :param wind_speed: ft/min as given, before `wind.adjustment_factor`; of a series, its first wind
-    :param wind_direction: degrees clockwise from North, toward which the wind blows
-    :param moisture: fractions, by m1h, m10h, m100h, herb, woody; each one number or [rows, columns]
-    :param wind_series: three arrays, (from which minute on, mph, degrees), or None
-    """
-
-    elevation: NDArray[np.float64]
-    fuel: NDArray[np.int16]
+    elevation: NDArray[np.float64]  # feet
+    fuel: NDArray[np.int16]  # numbers of fuel models, int16; roads and water are among them
+    # fuel load, lb/ft^2, as SimFire has it (one size of fuel); so are the next three
     w_0: NDArray[np.float64]
-    delta: NDArray[np.float64]
-    M_x: NDArray[np.float64]
-    sigma: NDArray[np.float64]
+    delta: NDArray[np.float64]  # depth of the fuel, ft
+    M_x: NDArray[np.float64]  # moisture of extinction
+    sigma: NDArray[np.float64]  # surface-to-volume ratio of the fuel, 1/ft
+    # ft/min as given, before `wind.adjustment_factor`; of a series, its first wind
     wind_speed: NDArray[np.float64]
-    wind_direction: NDArray[np.float64]
+    wind_direction: NDArray[np.float64]  # degrees clockwise from North, toward which the wind blows
+    # fractions, by m1h, m10h, m100h, herb, woody; each one number or [rows, columns]
     moisture: dict[str, Any]
+    # three arrays, (from which minute on, mph, degrees), or None
     wind_series: tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]] | None = None
 
     def burnable(self, physics: str) -> NDArray[np.bool_]:
@@ -195,11 +187,7 @@ def _seed(settings: Settings, layer: str, seed: int | None) -> int | None:
 
 
 def _noise(
-    settings: Settings,
-    seed: int | None,
-    scale: float,
-    kind: PerlinTerrain | WindNoise,
-    rng: np.random.Generator,
+    settings: Settings, seed: int | None, kind: PerlinTerrain | WindNoise, rng: np.random.Generator
 ) -> NDArray[np.float64]:
     """Noise between `range_min` and `range_max`."""
     if seed is None:
@@ -210,7 +198,7 @@ def _noise(
         offset = noise.offset_of(seed)
     unit = noise.grid(
         settings.area.screen_size,
-        scale=scale,
+        scale=kind.scale or _HILLS[settings.simulation.physics],
         octaves=kind.octaves,
         persistence=kind.persistence,
         lacunarity=kind.lacunarity,
@@ -230,8 +218,7 @@ def _elevation(settings: Settings, rng: np.random.Generator) -> NDArray[np.float
     if kind.function == "flat":
         return np.zeros(shape)
     if kind.function == "perlin":
-        scale = kind.perlin.scale or _HILLS[settings.simulation.physics]
-        return _noise(settings, _seed(settings, "elevation", kind.perlin.seed), scale, kind.perlin, rng)
+        return _noise(settings, _seed(settings, "elevation", kind.perlin.seed), kind.perlin, rng)
     hill = kind.gaussian
     middle = (hill.mu_x, hill.mu_y)
     if "elevation" in (settings.randomize or ()):
@@ -345,10 +332,10 @@ def _wind(settings: Settings, rng: np.random.Generator) -> dict[str, Any]:
             if settings.simulation.physics == "simfire":
                 # SimFire's order of operations: the range in ft/min first, and 32-bit values at the end.
                 low, high = part.range_min * unit, part.range_max * unit
-                above = _noise(settings, seed, part.scale, replace(part, range_min=0.0, range_max=2.0), rng)
+                above = _noise(settings, seed, replace(part, range_min=0.0, range_max=2.0), rng)
                 values = (above * (high - low) / 2 + low).astype(np.float32).astype(np.float64)
             else:
-                values = _noise(settings, seed, part.scale, part, rng) * unit
+                values = _noise(settings, seed, part, rng) * unit
             found.append(values)
         return {"wind_speed": found[0], "wind_direction": found[1], "wind_series": None}
     factor, turn = 1.0, 0.0

@@ -43,14 +43,14 @@ def section(kind: Any, given: Any, where: str) -> Any:
         raise SettingsFault(
             f"{where or 'the configuration'} is {given!r}", "give a section of keys and values"
         )
-    readers = _readers(kind)
+    readers = readers_of(kind)
     known_keys(given, readers, where)
     return kind(**{key: readers[key](item, f"{where}.{key}".lstrip(".")) for key, item in given.items()})
 
 
 @cache
-def _readers(kind: type) -> dict[str, Reader]:
-    """How each key of a section is read: as annotated, or by its type."""
+def readers_of(kind: type) -> dict[str, Reader]:
+    """How each field of a dataclass is read: as annotated, or by its type."""
     hints = get_type_hints(kind, include_extras=True)
     return {entry.name: _reader(hints[entry.name]) for entry in fields(kind)}
 

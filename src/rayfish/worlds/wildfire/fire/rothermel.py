@@ -134,11 +134,8 @@ def base(
     """What depends on fuel and moisture alone; the first five are the first arguments of `head`.
 
     :param row: a row of `fuels.table()`
-    :param m1: moisture of dead one-hour fuel (and of cured herbs), a fraction, as all of them
-    :param m10: of dead ten-hour fuel
-    :param m100: of dead hundred-hour fuel
-    :param mh: of live herbs
-    :param mw: of live woody fuel
+    :param m1: moisture of dead one-hour fuel (and of cured herbs), a fraction; `m10`, `m100`: of ten-hour and
+        hundred-hour fuel; `mh`: of live herbs; `mw`: of live woody fuel
     :returns: rate of spread without wind and slope (ft/min); reaction intensity (BTU/ft^2/min); exponent B
         and factor K of the wind coefficient K U^B (U in ft/min); factor of the slope coefficient (times the
         squared tangent); heat per unit area (BTU/ft^2); characteristic surface-area-to-volume ratio (1/ft).
@@ -245,9 +242,7 @@ def head(
 def rate_toward(head_rate: float, ellipse: float, cosine: float) -> float:
     """The rate of spread from the ignition at an angle to the heading, given by its cosine.
 
-    :param head_rate: rate of the head
     :param ellipse: eccentricity from `head`
-    :param cosine: cosine of the angle between the heading and the direction asked for
     """
     return head_rate * (1.0 - ellipse) / (1.0 - ellipse * cosine)
 
@@ -266,24 +261,15 @@ def flame_length(intensity: float) -> float:
 
 @dataclass(frozen=True)
 class SurfaceFire:
-    """What a surface fire does at its head; floats, or arrays of the inputs' common shape.
+    """What a surface fire does at its head; floats, or arrays of the inputs' common shape."""
 
-    :param spread_rate_ft_min: rate of spread, ft/min
-    :param flame_length_ft: flame length, ft
-    :param intensity_btu_ft_s: fireline intensity, BTU/ft/s
-    :param reaction_intensity: heat released per area and time, BTU/ft^2/min
-    :param heat_per_unit_area: heat released per area, BTU/ft^2
-    :param effective_wind_mph: the wind that would do what wind and slope do together, mph
-    :param eccentricity: of the fire's ellipse: 0 is a circle
-    """
-
-    spread_rate_ft_min: Any
-    flame_length_ft: Any
-    intensity_btu_ft_s: Any
-    reaction_intensity: Any
-    heat_per_unit_area: Any
-    effective_wind_mph: Any
-    eccentricity: Any
+    spread_rate_ft_min: Any  # rate of spread, ft/min
+    flame_length_ft: Any  # flame length, ft
+    intensity_btu_ft_s: Any  # fireline intensity, BTU/ft/s
+    reaction_intensity: Any  # heat released per area and time, BTU/ft^2/min
+    heat_per_unit_area: Any  # heat released per area, BTU/ft^2
+    effective_wind_mph: Any  # the wind that would do what wind and slope do together, mph
+    eccentricity: Any  # of the fire's ellipse: 0 is a circle
 
 
 def surface_fire(
@@ -299,12 +285,9 @@ def surface_fire(
 ) -> SurfaceFire:
     """The head of a surface fire with the wind blowing straight upslope; inputs broadcast like NumPy's.
 
+    Moistures are fractions: of dead fuel that dries within 1, 10 and 100 hours, of live herbs, of live wood.
+
     :param fuel_model: number (4, 102) or code ("FM4", "GR2") of the fuel model
-    :param m1h: moisture of dead one-hour fuel, a fraction, as all moistures
-    :param m10h: moisture of dead ten-hour fuel
-    :param m100h: moisture of dead hundred-hour fuel
-    :param m_herb: moisture of live herbs
-    :param m_woody: moisture of live woody fuel
     :param midflame_mph: wind speed at the height of the flames, mph
     :param slope: rise per run; below 0 the wind blows downslope
     :param wind_limit: Behave's limit on the effect of strong wind

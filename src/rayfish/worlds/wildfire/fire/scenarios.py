@@ -55,17 +55,12 @@ class ScenarioFault(EnvironmentFault):
 
 @dataclass(frozen=True, eq=False)
 class Scenario:
-    """One fire and what it does without intervention.
+    """One fire and what it does without intervention."""
 
-    :param seed: of the landscape; 0 where all fires of the set burn on the same one
-    :param ignitions: cells (column, row) it starts with
-    :param cells: cells of the map
-    :param damage: cells burning or burned after each update, int32 [steps + 1]; the first is the start
-    """
-
-    seed: int
-    ignitions: tuple[tuple[int, int], ...]
-    cells: int
+    seed: int  # of the landscape; 0 where all fires of the set burn on the same one
+    ignitions: tuple[tuple[int, int], ...]  # cells (column, row) it starts with
+    cells: int  # cells of the map
+    # cells burning or burned after each update, int32 [steps + 1]; the first is the start
     damage: NDArray[np.int32]
 
     @property
@@ -98,14 +93,10 @@ class Scenario:
 
 @dataclass(frozen=True, eq=False)
 class ScenarioSet(Sequence[Scenario]):
-    """Fires of the same settings.
+    """Fires of the same settings."""
 
-    :param settings: of the wildfire
-    :param scenarios: the fires
-    """
-
-    settings: Settings
-    scenarios: tuple[Scenario, ...]
+    settings: Settings  # of the wildfire
+    scenarios: tuple[Scenario, ...]  # the fires
 
     @classmethod
     def generate(cls, config: Config, count: int, *, seed: int = 0, where: str | None = None) -> ScenarioSet:

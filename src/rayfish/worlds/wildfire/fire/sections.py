@@ -24,14 +24,11 @@ MOISTURES = ("m1h", "m10h", "m100h", "herb", "woody")
 
 @dataclass(frozen=True)
 class Area:
-    """The map.
+    """The map."""
 
-    :param screen_size: rows and columns; a map from a file or an array brings its own
-    :param pixel_scale: side of a cell in feet; when not given, a GeoTIFF brings its own
-    """
-
+    # rows and columns; a map from a file or an array brings its own
     screen_size: Annotated[tuple[int, int], r.size] = (64, 64)
-    pixel_scale: r.AboveZero = 50.0
+    pixel_scale: r.AboveZero = 50.0  # side of a cell in feet; when not given, a GeoTIFF brings its own
 
 
 def _rescale(given: Any, where: str) -> int | None:
@@ -52,18 +49,14 @@ class Display:
 
 @dataclass(frozen=True)
 class Simulation:
-    """Time and the model of spread.
+    """Time and the model of spread."""
 
-    :param update_rate: minutes of fire time per update
-    :param runtime: minutes until the simulation ends; written as "24h", "1d 2h", "90m"
-    :param physics: `behave` (as the USFS engine) or `simfire` (as SimFire 2.0.1, with its faults)
-    :param headless: SimFire's; it and those below change nothing here
-    """
-
-    update_rate: r.AboveZero = 1.0
+    update_rate: r.AboveZero = 1.0  # minutes of fire time per update
+    # minutes until the simulation ends; written as "24h", "1d 2h", "90m"
     runtime: Annotated[int, r.runtime] = 1440
+    # `behave` (as the USFS engine) or `simfire` (as SimFire 2.0.1, with its faults)
     physics: Annotated[str, r.choice(*PHYSICS)] = "behave"
-    headless: bool = True
+    headless: bool = True  # SimFire's; it and those below change nothing here
     draw_spread_graph: bool = False
     record: bool = False
     save_data: bool = False
@@ -85,13 +78,10 @@ def _holding(given: Any, where: str) -> dict[str, float]:
 
 @dataclass(frozen=True)
 class Mitigation:
-    """Control lines.
+    """Control lines."""
 
-    :param ros_attenuation: lines slow fire down and can be crossed; when false they stop it always
-    :param holding_ft: flame lengths in feet that a fireline, scratchline or wetline holds (physics `behave`)
-    """
-
-    ros_attenuation: bool = True
+    ros_attenuation: bool = True  # lines slow fire down and can be crossed; when false they stop it always
+    # flame lengths in feet that a fireline, scratchline or wetline holds (physics `behave`)
     holding_ft: Annotated[dict[str, float], _holding] = field(default_factory=_held)
 
 
@@ -121,19 +111,16 @@ CfdWind = _unused(
 
 @dataclass(frozen=True)
 class PerlinTerrain:
-    """Hills of simplex noise, in feet from `range_min` to `range_max`.
-
-    :param scale: cells per unit of noise, about the width of a hill; by default 32, and SimFire's 1 (white
-        noise) in physics `simfire`
-    :param seed: which hills; null draws them
-    """
+    """Hills of simplex noise, in feet from `range_min` to `range_max`."""
 
     octaves: r.Count = 3
     persistence: float = 0.5
     lacunarity: float = 2.0
-    seed: r.Seed = 827
+    seed: r.Seed = 827  # which hills; null draws them
     range_min: float = 0.0
     range_max: float = 600.0
+    # cells per unit of noise, about the width of a hill; by default 32, and SimFire's 1 (white noise) in
+    # physics `simfire`
     scale: Annotated[float | None, r.maybe(r.above_zero)] = None
 
 
@@ -160,23 +147,19 @@ class TopographyFunction:
 
 @dataclass(frozen=True, eq=False)
 class Topography:
-    """Elevation.
+    """Elevation."""
 
-    :param type: by a function, from an array, or from a GeoTIFF
-    :param path: the file (`geotiff`, or `.npy` for `array`)
-    :param array: elevation [rows, columns]; in feet once read
-    :param units: what the map is measured in, ft or m; by default a GeoTIFF has metres, an array feet
-    :param fill: feet for cells of a GeoTIFF without data
-    """
-
+    # by a function, from an array, or from a GeoTIFF
     type: Annotated[str, r.choice("functional", "array", "geotiff", "operational", "historical")] = (
         "functional"
     )
     functional: TopographyFunction = field(default_factory=TopographyFunction)
-    path: r.Path = None
+    path: r.Path = None  # the file (`geotiff`, or `.npy` for `array`)
+    # elevation [rows, columns]; in feet once read
     array: Annotated[NDArray[Any] | None, r.maybe(r.array)] = None
+    # what the map is measured in, ft or m; by default a GeoTIFF has metres, an array feet
     units: Annotated[str | None, r.maybe(r.choice("ft", "m"))] = None
-    fill: r.MaybeFloat = None
+    fill: r.MaybeFloat = None  # feet for cells of a GeoTIFF without data
 
 
 @dataclass(frozen=True)
@@ -218,20 +201,14 @@ BARE = 99
 
 @dataclass(frozen=True)
 class Shape:
-    """Some cells of the map: one of `box`, `cells`, `line`.
+    """Some cells of the map: one of `box`, `cells`, `line`."""
 
-    :param box: first column, first row, last column, last row
-    :param cells: columns and rows, one by one
-    :param line: corners of a line; it is closed against fire that spreads diagonally
-    :param width: cells across a line
-    :param model: fuel model to put there (for edits)
-    """
-
-    box: tuple[int, int, int, int] | None = None
-    cells: tuple[tuple[int, int], ...] = ()
+    box: tuple[int, int, int, int] | None = None  # first column, first row, last column, last row
+    cells: tuple[tuple[int, int], ...] = ()  # columns and rows, one by one
+    # corners of a line; it is closed against fire that spreads diagonally
     line: tuple[tuple[int, int], ...] = ()
-    width: int = 1
-    model: int = BARE
+    width: int = 1  # cells across a line
+    model: int = BARE  # fuel model to put there (for edits)
 
 
 def _shape_of(given: Any, where: str) -> Shape:
@@ -271,23 +248,18 @@ def _edits(given: Any, where: str) -> tuple[Shape, ...]:
 
 @dataclass(frozen=True, eq=False)
 class Fuel:
-    """Fuels.
+    """Fuels."""
 
-    :param type: by a function, from an array of fuel-model numbers, or from LANDFIRE (FBFM13, FBFM40)
-    :param path: the file, GeoTIFF or `.npy`
-    :param array: fuel-model numbers [rows, columns]
-    :param edits: cells that get another fuel model afterwards (fuel breaks)
-    :param burn_probability: in SimFire's files, used nowhere
-    """
-
+    # by a function, from an array of fuel-model numbers, or from LANDFIRE (FBFM13, FBFM40)
     type: Annotated[str, r.choice("functional", "array", "landfire", "operational", "historical")] = (
         "functional"
     )
     functional: FuelFunction = field(default_factory=FuelFunction)
-    path: r.Path = None
-    array: Annotated[NDArray[Any] | None, r.maybe(r.array)] = None
+    path: r.Path = None  # the file, GeoTIFF or `.npy`
+    array: Annotated[NDArray[Any] | None, r.maybe(r.array)] = None  # fuel-model numbers [rows, columns]
+    # cells that get another fuel model afterwards (fuel breaks)
     edits: Annotated[tuple[Shape, ...], _edits] = ()
-    burn_probability: Annotated[None, r.ignored] = None
+    burn_probability: Annotated[None, r.ignored] = None  # in SimFire's files, used nowhere
 
 
 @dataclass(frozen=True)
@@ -343,30 +315,23 @@ class FirePosition:
 
 @dataclass(frozen=True)
 class Spotting:
-    """Embers that carry fire ahead, downwind.
+    """Embers that carry fire ahead, downwind."""
 
-    :param probability: that a cell, as it catches fire, throws an ember that can start another fire
-    :param distance_ft: how far embers fly on average in a wind of 10 mph; twice as far in twice the wind
-    :param spread_degrees: how far at most their direction strays from the wind's
-    """
-
+    # that a cell, as it catches fire, throws an ember that can start another fire
     probability: Annotated[float, partial(r.number, low=0, high=1)] = 0.01
+    # how far embers fly on average in a wind of 10 mph; twice as far in twice the wind
     distance_ft: r.AboveZero = 300.0
-    spread_degrees: r.NotNegative = 15.0
+    spread_degrees: r.NotNegative = 15.0  # how far at most their direction strays from the wind's
 
 
 @dataclass(frozen=True)
 class Fire:
-    """How fires start and last.
-
-    :param max_fire_duration: updates that a cell burns (at least, in physics `behave`)
-    :param diagonal_spread: fire spreads to eight neighbours, else to four
-    :param spotting: embers that start fires ahead of the front; null is none (physics `behave`)
-    """
+    """How fires start and last."""
 
     fire_initial_position: FirePosition = field(default_factory=FirePosition)
-    max_fire_duration: r.Count = 4
-    diagonal_spread: bool = True
+    max_fire_duration: r.Count = 4  # updates that a cell burns (at least, in physics `behave`)
+    diagonal_spread: bool = True  # fire spreads to eight neighbours, else to four
+    # embers that start fires ahead of the front; null is none (physics `behave`)
     spotting: Annotated[Spotting | None, r.maybe(partial(r.section, Spotting))] = None
 
 
@@ -439,21 +404,18 @@ class RandomWind:
 
 @dataclass(frozen=True)
 class Wind:
-    """Wind; directions are those it blows toward, clockwise from North.
-
-    :param series: rows [minute, mph, degrees], each valid from its minute on (physics `behave`)
-    :param adjustment_factor: midflame wind over the wind given; 1 when midflame wind is given, about 0.4 for
-        wind measured at 20 ft over open shrubs (physics `behave`)
-    :param limit: Rothermel's limit on the wind that still speeds a fire up (physics `behave`)
-    """
+    """Wind; directions are those it blows toward, clockwise from North."""
 
     function: Annotated[str, r.choice("simple", "perlin", "cfd", "series")] = "simple"
     simple: SimpleWind = field(default_factory=SimpleWind)
     perlin: PerlinWind = field(default_factory=PerlinWind)
     cfd: Annotated[Any, partial(r.section, CfdWind)] = field(default_factory=CfdWind)
+    # rows [minute, mph, degrees], each valid from its minute on (physics `behave`)
     series: Annotated[tuple[tuple[float, float, float], ...], r.maybe(_series)] = ()
+    # midflame wind over the wind given; 1 when midflame wind is given, about 0.4 for wind measured at 20 ft
+    # over open shrubs (physics `behave`)
     adjustment_factor: r.AboveZero = 1.0
-    limit: bool = True
+    limit: bool = True  # Rothermel's limit on the wind that still speeds a fire up (physics `behave`)
     random: RandomWind = field(default_factory=RandomWind)
 
 
@@ -474,26 +436,19 @@ class RandomMoisture:
 
 @dataclass(frozen=True, eq=False)
 class Environment:
-    """Weather in the fuel; moistures are fractions of the dry weight.
+    """Weather in the fuel; moistures are fractions of the dry weight."""
 
-    :param moisture: of all dead fuel (a number, an array, the path of one), or a mapping of m1h, m10h, m100h,
-        herb, woody to such
-    :param live_herb: of live herbs, where the mapping does not say it
-    :param live_woody: of live woody fuel, likewise
-    """
-
+    # of all dead fuel (a number, an array, the path of one), or a mapping of m1h, m10h, m100h, herb, woody to
+    # such
     moisture: Annotated[r.Grid | Mapping[str, r.Grid], _moisture] = 0.06
-    live_herb: r.GridNotNegative = 0.6
-    live_woody: r.GridNotNegative = 0.6
+    live_herb: r.GridNotNegative = 0.6  # of live herbs, where the mapping does not say it
+    live_woody: r.GridNotNegative = 0.6  # of live woody fuel, likewise
     random: RandomMoisture = field(default_factory=RandomMoisture)
 
 
 @dataclass(frozen=True, eq=False)
 class Settings:
-    """All settings of a wildfire.
-
-    :param randomize: what is drawn again for each episode: elevation, fuel, wind, moisture, ignition
-    """
+    """All settings of a wildfire."""
 
     area: Area = field(default_factory=Area)
     display: Display = field(default_factory=Display)
@@ -505,4 +460,5 @@ class Settings:
     fire: Fire = field(default_factory=Fire)
     environment: Environment = field(default_factory=Environment)
     wind: Wind = field(default_factory=Wind)
+    # what is drawn again for each episode: elevation, fuel, wind, moisture, ignition
     randomize: Annotated[tuple[str, ...] | None, r.maybe(r.choices(*RANDOMIZE))] = None

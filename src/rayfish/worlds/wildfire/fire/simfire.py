@@ -85,49 +85,29 @@ def _towards(
 
 
 class SimFires(NamedTuple):
-    """The state of N fires over C cells each.
+    """The state of N fires over C cells each."""
 
-    :param fire_map: uint8 [N, C] codes
-    :param amounts: float64 [N, C] feet burned into each cell
-    :param spread: float64 [N, C] feet of this update; zero between updates
-    :param marked: uint8 [N, C] whether a cell is a target of this update; zero between updates
-    :param cells: int32 [N, 2C or more] the burning cells, in SimFire's order; see `roomier`
-    :param ages: int32, likewise, their ages
-    :param targets: int32 [N, C] list of the targets of an update
-    :param clock: int32 [N, 3] length of the list, updates, whether it is over
-    :param elapsed: float64 [N] minutes, added up update by update as SimFire does
-    """
-
-    fire_map: Any
-    amounts: Any
-    spread: Any
-    marked: Any
-    cells: Any
-    ages: Any
-    targets: Any
-    clock: Any
-    elapsed: Any
+    fire_map: Any  # uint8 [N, C] codes
+    amounts: Any  # float64 [N, C] feet burned into each cell
+    spread: Any  # float64 [N, C] feet of this update; zero between updates
+    marked: Any  # uint8 [N, C] whether a cell is a target of this update; zero between updates
+    cells: Any  # int32 [N, 2C or more] the burning cells, in SimFire's order; see `roomier`
+    ages: Any  # int32, likewise, their ages
+    targets: Any  # int32 [N, C] list of the targets of an update
+    clock: Any  # int32 [N, 3] length of the list, updates, whether it is over
+    elapsed: Any  # float64 [N] minutes, added up update by update as SimFire does
 
 
 class Rules(NamedTuple):
-    """What is the same for all fires.
+    """What is the same for all fires."""
 
-    :param width: columns of the map
-    :param stride: 1 where fire spreads to eight neighbours, 2 where to four
-    :param duration: updates that a cell burns
-    :param minutes: fire time of an update
-    :param runtime: minutes until the simulation ends
-    :param cell_ft: side of a cell
-    :param stops: lines stop fire, they do not just slow it down
-    """
-
-    width: int
-    stride: int
-    duration: int
-    minutes: float
-    runtime: float
-    cell_ft: float
-    stops: bool
+    width: int  # columns of the map
+    stride: int  # 1 where fire spreads to eight neighbours, 2 where to four
+    duration: int  # updates that a cell burns
+    minutes: float  # fire time of an update
+    runtime: float  # minutes until the simulation ends
+    cell_ft: float  # side of a cell
+    stops: bool  # lines stop fire, they do not just slow it down
 
 
 def new_sim_fires(number: int, cells: int) -> SimFires:

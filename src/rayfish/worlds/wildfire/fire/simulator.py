@@ -263,16 +263,10 @@ class Simulator:
 
     def _require_inside(self, xs: np.ndarray, ys: np.ndarray) -> None:
         height, width = self.shape
-        out = (
-            (np.asarray(xs) < 0)
-            | (np.asarray(ys) < 0)
-            | (np.asarray(xs) >= width)
-            | (np.asarray(ys) >= height)
-        )
-        if out.any():
-            first = int(np.flatnonzero(out)[0])
+        out = np.flatnonzero((xs < 0) | (ys < 0) | (xs >= width) | (ys >= height))
+        if out.size:
             raise RayfishError(
-                f"({np.asarray(xs)[first]}, {np.asarray(ys)[first]}) is outside the map",
+                f"({xs[out[0]]}, {ys[out[0]]}) is outside the map",
                 f"x (column) goes from 0 to {width - 1}, y (row) from 0 to {height - 1}",
             )
 

@@ -47,60 +47,70 @@ USUAL_MPH = 10.0  # the wind at which an ember flies the distance of the setting
 
 
 class Fires(NamedTuple):
-    """The state of N fires over C cells each.
+    """The state of N fires over C cells each."""
 
-    :param fire_map: uint8 [N, C] codes
-    :param arrival: int32 [N, C] when fire comes (unburned) or came; NEVER where nothing burns beside
-    :param held: int32 [N, C] the rate of spread that a line on the cell takes away
-    :param waits: uint8 [N, C] how many neighbours a burning cell's front still has to cross
-    :param fringe: int32 [N, C] list of the cells that fire is coming to
-    :param cooling: int32 [N, C] list of the burning cells that wait for nothing
-    :param clock: int32 [N, 3] lengths of the two lists, and the step
-    :param counts: int32 [N, 6] cells of each code
-    """
-
-    fire_map: Any
-    arrival: Any
-    held: Any
-    waits: Any
-    fringe: Any
-    cooling: Any
-    clock: Any
-    counts: Any
+    fire_map: Any  # uint8 [N, C] codes
+    arrival: Any  # int32 [N, C] when fire comes (unburned) or came; NEVER where nothing burns beside
+    held: Any  # int32 [N, C] the rate of spread that a line on the cell takes away
+    waits: Any  # uint8 [N, C] how many neighbours a burning cell's front still has to cross
+    fringe: Any  # int32 [N, C] list of the cells that fire is coming to
+    cooling: Any  # int32 [N, C] list of the burning cells that wait for nothing
+    clock: Any  # int32 [N, 3] lengths of the two lists, and the step
+    counts: Any  # int32 [N, 6] cells of each code
 
 
 class Carried(NamedTuple):
-    """How embers fly (spotting): burning cells throw them downwind, some start fires ahead of the front.
+    """How embers fly (spotting): burning cells throw them downwind, some start fires ahead of the front."""
 
-    :param probability: that a cell which ignites throws one that starts a fire where it lands on fuel
-    :param cells: mean distance in cells in a wind of 10 mph; proportional to the wind, exponentially spread
-    :param angle: how far at most they stray from the wind's direction, radians
-    """
+    probability: float  # that a cell which ignites throws one that starts a fire where it lands on fuel
+    cells: float  # mean distance in cells in a wind of 10 mph; proportional to the wind, exponentially spread
+    angle: float  # how far at most they stray from the wind's direction, radians
+    seeds: Any  # uint64 [N] of the embers of each fire
 
-    probability: float
-    cells: float
-    angle: float
+
+class Tables(NamedTuple):
+    """Landscapes in T winds, and which of these N fires burn in."""
+
+    costs: Any  # int32 [T, C, 8] ticks to cross a cell, by the direction fire travels in
+    substeps: Any  # int64 [T] steps that make up one update
+    heat: Any  # float32 [T, C] BTU/ft^2 that the front releases
+    wind: Any  # float64 [T, C, 2] midflame mph toward x and y; [T, 0, 2] where there are no embers
+    of: Any  # int64 [N] the landscape and wind of each fire
+
+
+class Rules(NamedTuple):
+    """What is the same for all fires."""
+
+    width: int  # columns of the map
+    stride: int  # 1 where fire spreads to eight neighbours, 2 where to four
+    duration: int  # updates that a cell burns, at least
 
 
 def new_fires(number: int, cells: int) -> Fires:
     """N maps without fire."""
-
-    def array(kind: type, last: int = cells) -> np.ndarray:
-        return np.zeros((number, last), kind)
-
-    fires = Fires(
-        array(np.uint8), array(np.int32), array(np.int32), array(np.uint8), array(np.int32), array(np.int32),
-        array(np.int32, 3), array(np.int32, 6),
-    )  # fmt: skip
+    kinds = (np.uint8, np.int32, np.int32, np.uint8, *[np.int32] * 4)
+    sizes = (*[cells] * 6, 3, 6)
+    fires = Fires(*(np.zeros((number, size), kind) for size, kind in zip(sizes, kinds, strict=True)))
     fires.arrival[:] = NEVER
     fires.counts[:, 0] = cells
     return fires
 
 
 @njit(cache=True)
-def beside(steps: int, direction: int) -> int:
-    """-1, 0 or 1: how a direction moves along x (`STEPS_X`) or y (`STEPS_Y`)."""
-    return ((steps >> (2 * direction)) & 3) - 1
+def neighbour(cell: int, direction: int, width: int, cells: int) -> int:
+    """The cell beside another, or -1 outside the map."""
+    y = cell // width
+    x = cell - y * width + ((STEPS_X >> (2 * direction)) & 3) - 1
+    y += ((STEPS_Y >> (2 * direction)) & 3) - 1
+    if x < 0 or y < 0 or x >= width or y * width >= cells:
+        return -1
+    return y * width + x
+
+
+@njit(cache=True)
+def back(direction: int) -> int:
+    """The opposite direction."""
+    return (direction + 4) & 7
 
 
 @njit(cache=True)
@@ -117,15 +127,40 @@ def crossing(cost: int, code: int, held: int, direction: int) -> int:
 
 
 @njit(cache=True)
-def spread_from(fires: Fires, n: int, cell: int, code: int, costs: Any, width: int, stride: int) -> None:
+def expect(fires: Fires, n: int, cell: int, time: int) -> None:
+    """Fire comes to a cell at a time, unless it comes earlier anyway."""
+    if time < fires.arrival[n, cell]:
+        if fires.arrival[n, cell] == NEVER:
+            fires.fringe[n, fires.clock[n, FRINGE]] = cell
+            fires.clock[n, FRINGE] += 1
+        fires.arrival[n, cell] = time
+
+
+@njit(cache=True)
+def cool(fires: Fires, n: int, cell: int) -> None:
+    """A burning cell waits for nothing any more."""
+    fires.cooling[n, fires.clock[n, COOLING]] = cell
+    fires.clock[n, COOLING] += 1
+
+
+@njit(cache=True)
+def stop_waiting(fires: Fires, n: int, cell: int) -> None:
+    """A burning cell waits for one neighbour less."""
+    fires.waits[n, cell] -= 1
+    if fires.waits[n, cell] == 0:
+        cool(fires, n, cell)
+
+
+@njit(cache=True)
+def spread_from(fires: Fires, n: int, cell: int, code: int, costs: Any, rules: Rules) -> None:
     """A cell that has just ignited (it was `code` before) offers fire to its neighbours."""
     fire_map, arrival, held, waits = fires.fire_map[n], fires.arrival[n], fires.held[n], fires.waits[n]
-    clock, height = fires.clock[n], fire_map.shape[0] // width
+    clock, begun, own, found = fires.clock[n], np.int64(arrival[cell]), np.int64(held[cell]), 0
+    width, height = rules.width, fire_map.shape[0] // rules.width
     y = cell // width
     x = cell - y * width
-    begun, own, found = np.int64(arrival[cell]), np.int64(held[cell]), 0
-    for d in range(0, 8, stride):
-        tx, ty = x + beside(STEPS_X, d), y + beside(STEPS_Y, d)
+    for d in range(0, 8, rules.stride):
+        tx, ty = x + ((STEPS_X >> (2 * d)) & 3) - 1, y + ((STEPS_Y >> (2 * d)) & 3) - 1
         if tx < 0 or ty < 0 or tx >= width or ty >= height:
             continue
         target = ty * width + tx
@@ -133,48 +168,42 @@ def spread_from(fires: Fires, n: int, cell: int, code: int, costs: Any, width: i
         if there == BURNED:
             continue
         if there == BURNING:  # it waited for this cell, if fire could come from there
-            back = (d + 4) & 7
-            if crossing(np.int64(costs[cell, back]), code, own, back) < NEVER:
-                waits[target] -= 1
-                if waits[target] == 0:
-                    fires.cooling[n, clock[COOLING]] = target
-                    clock[COOLING] += 1
+            if crossing(np.int64(costs[cell, back(d)]), code, own, back(d)) < NEVER:
+                stop_waiting(fires, n, target)
             continue
         cost = crossing(np.int64(costs[target, d]), there, np.int64(held[target]), d)
-        if cost >= NEVER:
-            continue
-        found += 1
-        if begun + cost < arrival[target]:
-            if arrival[target] == NEVER:
-                fires.fringe[n, clock[FRINGE]] = target
-                clock[FRINGE] += 1
-            arrival[target] = begun + cost
+        if cost < NEVER:
+            found += 1
+            if begun + cost < arrival[target]:  # `expect` and `neighbour` by hand: the hottest loop there is
+                if arrival[target] == NEVER:
+                    fires.fringe[n, clock[FRINGE]] = target
+                    clock[FRINGE] += 1
+                arrival[target] = begun + cost
     waits[cell] = found
     if found == 0:
-        fires.cooling[n, clock[COOLING]] = cell
-        clock[COOLING] += 1
+        cool(fires, n, cell)
 
 
 @njit(cache=True)
-def ignite(fires: Fires, n: int, cell: int, time: int, costs: Any, width: int, stride: int) -> None:
+def ignite(fires: Fires, n: int, cell: int, time: int, costs: Any, rules: Rules) -> None:
     """A cell begins to burn."""
     code, counts = fires.fire_map[n, cell], fires.counts[n]
     counts[code] -= 1
     counts[BURNING] += 1
     fires.fire_map[n, cell] = BURNING
     fires.arrival[n, cell] = time
-    spread_from(fires, n, cell, code, costs, width, stride)
+    spread_from(fires, n, cell, code, costs, rules)
 
 
 @njit(cache=True)
-def arrive(fires: Fires, n: int, costs: Any, width: int, stride: int) -> None:
+def arrive(fires: Fires, n: int, costs: Any, rules: Rules) -> None:
     """What fire has come to by the end of this step ignites."""
     arrival, fringe, clock = fires.arrival[n], fires.fringe[n], fires.clock[n]
     due, size, kept = clock[NOW] << TICK_BITS, clock[FRINGE], 0
     for place in range(size):
         cell = fringe[place]
         if arrival[cell] <= due:
-            ignite(fires, n, cell, arrival[cell], costs, width, stride)
+            ignite(fires, n, cell, arrival[cell], costs, rules)
         else:
             fringe[kept] = cell
             kept += 1
@@ -202,36 +231,27 @@ def burn_out(fires: Fires, n: int, duration: int) -> None:
 
 
 @njit(cache=True)
-def step(fires: Fires, n: int, costs: Any, width: int, stride: int, duration: int) -> None:
-    """One step of one fire."""
-    fires.clock[n, NOW] += 1
-    arrive(fires, n, costs, width, stride)
-    burn_out(fires, n, duration)
-
-
-@njit(cache=True)
-def start(fires: Fires, n: int, cells: Any, costs: Any, width: int, stride: int) -> None:
+def start(fires: Fires, n: int, cells: Any, costs: Any, rules: Rules) -> None:
     """A map without lines and fire, then the first burning cells."""
     fires.fire_map[n], fires.arrival[n], fires.held[n], fires.waits[n] = 0, NEVER, 0, 0
     fires.clock[n], fires.counts[n] = 0, 0
     fires.counts[n, 0] = fires.fire_map.shape[1]
     for cell in cells:
-        ignite(fires, n, cell, 0, costs, width, stride)
+        ignite(fires, n, cell, 0, costs, rules)
 
 
 @njit(cache=True)
-def look_again(fires: Fires, n: int, costs: Any, since: Any, starts: Any, width: int, stride: int) -> None:
+def look_again(fires: Fires, n: int, since: Any, starts: Any, rules: Rules) -> None:
     """All offers again: lines were placed, or the wind has changed.
 
     What a front has crossed of a cell so far it keeps, at the speeds of the winds it had.
 
-    :param costs: of the wind that blows now
-    :param since: [S, C, 8] costs of the winds until now, the last one now
+    :param since: [S, C, 8] costs of the winds until now; the last one blows now
     :param starts: [S] the step at which each of them began
     """
     fire_map, arrival, held, waits = fires.fire_map[n], fires.arrival[n], fires.held[n], fires.waits[n]
-    clock, cells = fires.clock[n], fires.fire_map.shape[1]
-    height, now = cells // width, np.int64(clock[NOW]) << TICK_BITS
+    clock, cells, costs = fires.clock[n], fires.fire_map.shape[1], since[-1]
+    now = np.int64(clock[NOW]) << TICK_BITS
     clock[FRINGE], clock[COOLING] = 0, 0
     for cell in range(cells):
         if fire_map[cell] == BURNING:
@@ -241,16 +261,11 @@ def look_again(fires: Fires, n: int, costs: Any, since: Any, starts: Any, width:
     for cell in range(cells):
         if fire_map[cell] != BURNING:
             continue
-        y = cell // width
-        x = cell - y * width
-        for d in range(0, 8, stride):
-            tx, ty = x + beside(STEPS_X, d), y + beside(STEPS_Y, d)
-            if tx < 0 or ty < 0 or tx >= width or ty >= height:
+        for d in range(0, 8, rules.stride):
+            target = neighbour(cell, d, rules.width, cells)
+            if target < 0 or fire_map[target] == BURNING or fire_map[target] == BURNED:
                 continue
-            target = ty * width + tx
             code = fire_map[target]
-            if code == BURNING or code == BURNED:
-                continue
             cost = crossing(np.int64(costs[target, d]), code, np.int64(held[target]), d)
             if cost >= NEVER:
                 continue
@@ -262,15 +277,9 @@ def look_again(fires: Fires, n: int, costs: Any, since: Any, starts: Any, width:
                 speed = crossing(np.int64(since[part, target, d]), code, np.int64(held[target]), d)
                 if last > first and speed < NEVER:
                     crossed += (last - first) / speed
-            comes = now + np.int64(max(0.0, 1.0 - crossed) * cost)
-            if comes < arrival[target]:
-                if arrival[target] == NEVER:
-                    fires.fringe[n, clock[FRINGE]] = target
-                    clock[FRINGE] += 1
-                arrival[target] = comes
+            expect(fires, n, target, now + np.int64(max(0.0, 1.0 - crossed) * cost))
         if waits[cell] == 0:
-            fires.cooling[n, clock[COOLING]] = cell
-            clock[COOLING] += 1
+            cool(fires, n, cell)
 
 
 @njit(cache=True)
@@ -285,10 +294,10 @@ def chance(seed: int, update: int, cell: int, which: int) -> float:
 
 
 @njit(cache=True)
-def throw(fires: Fires, n: int, costs: Any, wind: Any, width: int, seed: int, carried: Carried) -> None:
+def throw(fires: Fires, n: int, costs: Any, wind: Any, width: int, carried: Carried) -> None:
     """The cells that ignited in this step throw their embers; where one lands, fire starts in the next."""
     now, cells = fires.clock[n, NOW], fires.fire_map.shape[1]
-    due, height = np.int64(now) << TICK_BITS, cells // width
+    due, height, seed = np.int64(now) << TICK_BITS, cells // width, carried.seeds[n]
     for cell in range(cells):
         if fires.fire_map[n, cell] != BURNING or fires.arrival[n, cell] <= (now - 1) << TICK_BITS:
             continue
@@ -304,61 +313,33 @@ def throw(fires: Fires, n: int, costs: Any, wind: Any, width: int, seed: int, ca
             continue
         target = y * width + x
         if fires.fire_map[n, target] == UNBURNED and costs[target].min() < NEVER:
-            if fires.arrival[n, target] == NEVER:
-                fires.fringe[n, fires.clock[n, FRINGE]] = target
-                fires.clock[n, FRINGE] += 1
-            fires.arrival[n, target] = min(fires.arrival[n, target], due + 1)
+            expect(fires, n, target, due + 1)
 
 
 @njit(cache=True)
 def run(
-    fires: Fires,
-    chosen: Any,
-    updates: int,
-    limit: Any,
-    table: Any,
-    table_of: Any,
-    substeps: Any,
-    width: int,
-    stride: int,
-    duration: int,
-    wind: Any,
-    seeds: Any,
-    carried: Carried,
+    fires: Fires, chosen: Any, updates: int, limit: Any, tables: Tables, rules: Rules, carried: Carried
 ) -> None:
     """Up to so many updates of the chosen fires, until each is out or its time is over.
 
     :param limit: int [N] the last update each fire may make
-    :param table: int32 [T, C, 8] costs
-    :param table_of: int [N] which of them holds for a fire
-    :param substeps: int [T] steps that make up one update
-    :param wind: [T, C, 2] midflame mph toward x and y; [T, 0, 2] where there are no embers
-    :param seeds: uint64 [N] of the embers
     """
     for n in chosen:
-        parts, clock = substeps[table_of[n]], fires.clock[n]
-        costs, blowing = table[table_of[n]], wind[table_of[n]]
+        parts, clock = tables.substeps[tables.of[n]], fires.clock[n]
+        costs, wind = tables.costs[tables.of[n]], tables.wind[tables.of[n]]
         for _ in range(updates):
             if clock[FRINGE] + clock[COOLING] == 0 or clock[NOW] >= limit[n] * parts:
                 break
             for _ in range(parts):
-                step(fires, n, costs, width, stride, duration * parts)
+                clock[NOW] += 1
+                arrive(fires, n, costs, rules)
+                burn_out(fires, n, rules.duration * parts)
                 if carried.probability > 0.0:
-                    throw(fires, n, costs, blowing, width, seeds[n], carried)
+                    throw(fires, n, costs, wind, rules.width, carried)
 
 
 @njit(cache=True)
-def place(
-    fires: Fires,
-    chosen: Any,
-    cells: Any,
-    codes: Any,
-    held: Any,
-    table: Any,
-    table_of: Any,
-    width: int,
-    stride: int,
-) -> None:
+def place(fires: Fires, chosen: Any, cells: Any, codes: Any, held: Any, tables: Tables, rules: Rules) -> None:
     """Puts a line on each of the cells, which do not burn; fire that was coming slows down or stays out.
 
     :param chosen: int [K] the fire of each cell
@@ -366,36 +347,28 @@ def place(
     """
     for k in range(cells.shape[0]):
         n, cell = chosen[k], cells[k]
-        costs = table[table_of[n]]
+        costs = tables.costs[tables.of[n]]
         code, before = fires.fire_map[n, cell], fires.held[n, cell]
         fires.counts[n, code] -= 1
         fires.counts[n, codes[k]] += 1
         fires.fire_map[n, cell], fires.held[n, cell] = codes[k], held[k]
-        comes = _come(fires, n, cell, code, before, costs, width, stride)
-        if comes < NEVER and fires.arrival[n, cell] == NEVER:
-            fires.fringe[n, fires.clock[n, FRINGE]] = cell
-            fires.clock[n, FRINGE] += 1
-        elif comes == NEVER and fires.arrival[n, cell] < NEVER:
+        comes = _come(fires, n, cell, code, before, costs, rules)
+        if comes == NEVER and fires.arrival[n, cell] < NEVER:
             _leave_fringe(fires, n, cell)
-        fires.arrival[n, cell] = comes
+        expect(fires, n, cell, comes)
+        fires.arrival[n, cell] = comes  # a line makes it later
 
 
 @njit(cache=True)
-def _come(fires: Fires, n: int, cell: int, code: int, held: int, costs: Any, width: int, stride: int) -> int:
+def _come(fires: Fires, n: int, cell: int, code: int, held: int, costs: Any, rules: Rules) -> int:
     """When fire comes to a cell now; burning neighbours that cannot enter it any more stop waiting for it.
 
     :param code: what was there before the line, with what it held
     """
-    clock, comes = fires.clock[n], NEVER
-    now = np.int64(clock[NOW]) << TICK_BITS
-    y = cell // width
-    x = cell - y * width
-    for d in range(0, 8, stride):
-        sx, sy = x - beside(STEPS_X, d), y - beside(STEPS_Y, d)
-        if sx < 0 or sy < 0 or sx >= width or sy * width >= fires.fire_map.shape[1]:
-            continue
-        source = sy * width + sx
-        if fires.fire_map[n, source] != BURNING:
+    now, comes = np.int64(fires.clock[n, NOW]) << TICK_BITS, NEVER
+    for d in range(0, 8, rules.stride):
+        source = neighbour(cell, back(d), rules.width, fires.fire_map.shape[1])
+        if source < 0 or fires.fire_map[n, source] != BURNING:
             continue
         cost = np.int64(costs[cell, d])
         could = crossing(cost, code, np.int64(held), d) < NEVER
@@ -405,10 +378,7 @@ def _come(fires: Fires, n: int, cell: int, code: int, held: int, costs: Any, wid
             if not could:  # a better line gave way to a worse one
                 fires.waits[n, source] += 1
         elif could:
-            fires.waits[n, source] -= 1
-            if fires.waits[n, source] == 0:
-                fires.cooling[n, clock[COOLING]] = source
-                clock[COOLING] += 1
+            stop_waiting(fires, n, source)
     return comes
 
 
@@ -423,23 +393,17 @@ def _leave_fringe(fires: Fires, n: int, cell: int) -> None:
 
 
 @njit(cache=True)
-def crossed_share(fires: Fires, n: int, costs: Any, width: int, stride: int, shares: Any) -> None:
+def crossed_share(fires: Fires, n: int, costs: Any, rules: Rules, shares: Any) -> None:
     """How far fire has come into each cell, 0 to 1, in the wind that blows now."""
-    fire_map, arrival, clock = fires.fire_map[n], fires.arrival[n], fires.clock[n]
-    cells = fire_map.shape[0]
+    fire_map, arrival, clock, cells = fires.fire_map[n], fires.arrival[n], fires.clock[n], shares.shape[0]
     now = np.int64(clock[NOW]) << TICK_BITS
     for cell in range(cells):
         shares[cell] = 1.0 if fire_map[cell] == BURNING or fire_map[cell] == BURNED else 0.0
     for place in range(clock[FRINGE]):
         cell = fires.fringe[n, place]
-        y = cell // width
-        x = cell - y * width
-        for d in range(0, 8, stride):
-            sx, sy = x - beside(STEPS_X, d), y - beside(STEPS_Y, d)
-            if sx < 0 or sy < 0 or sx >= width or sy * width >= cells:
-                continue
-            source = sy * width + sx
-            if fire_map[source] == BURNING:
+        for d in range(0, 8, rules.stride):
+            source = neighbour(cell, back(d), rules.width, cells)
+            if source >= 0 and fire_map[source] == BURNING:
                 held = np.int64(fires.held[n, cell])
                 cost = crossing(np.int64(costs[cell, d]), fire_map[cell], held, d)
                 if cost < NEVER:

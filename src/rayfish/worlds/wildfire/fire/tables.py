@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -19,48 +18,40 @@ MAX_SUBSTEPS = (STEPS + 1) // 128  # leaves a fire 127 updates at least until it
 FLAME, POWER = 0.45, 0.46  # Byram: flame length in ft of a fireline intensity in BTU/ft/s
 
 
-@dataclass(frozen=True)
-class Table:
-    """What the spread of fire over one landscape needs.
+class Table(NamedTuple):
+    """What the spread of fire over one landscape in one wind needs: a row of `spread.Tables`."""
 
-    :param costs: int32 [C, 8] ticks to cross a cell, by the direction fire travels in; see `spread`
-    :param substeps: steps that make up one update, so that no fire crosses more than a cell in one
-    :param heat: float32 [C] BTU/ft^2 that the front releases
-    """
-
-    costs: np.ndarray
-    substeps: int
-    heat: np.ndarray
+    costs: np.ndarray  # int32 [C, 8] ticks to cross a cell, by the direction fire travels in; see `spread`
+    substeps: int  # steps that make up one update, so that no fire crosses more than a cell in one
+    heat: np.ndarray  # float32 [C] BTU/ft^2 that the front releases
+    wind: np.ndarray = np.zeros((0, 2))  # [C, 2] midflame mph toward x and y, where embers fly
 
     def finer(self, substeps: int) -> Table:
         """The same table for more steps per update."""
         costs = np.minimum(self.costs.astype(np.int64) * substeps // self.substeps, NEVER)
-        return replace(self, costs=costs.astype(np.int32), substeps=substeps)
+        return self._replace(costs=costs.astype(np.int32), substeps=substeps)
 
-    def holds(self, cells: np.ndarray, flame_ft: np.ndarray, cell_ft: float, minutes: float) -> np.ndarray:
-        """The rates of spread that lines take away which hold flames of `flame_ft`, in `cells`."""
-        heat = self.heat[cells].astype(np.float64)
-        with np.errstate(divide="ignore", over="ignore"):
-            rate = 60 * (flame_ft / FLAME) ** (1 / POWER) / heat
-            units = rate * minutes / self.substeps / cell_ft * SPEED / TICKS
-        return np.where(units < HOLDS_ALL, units, HOLDS_ALL).astype(np.int32)
+
+def holds(heat: np.ndarray, flame_ft: np.ndarray, minutes: float, steps: Any, cell_ft: float) -> np.ndarray:
+    """The rates of spread [K] that lines take away which hold flames of `flame_ft`.
+
+    :param heat: [K] BTU/ft^2 that fire releases in the cell of each line
+    :param steps: [K] that make up an update of so many minutes
+    """
+    with np.errstate(divide="ignore", over="ignore"):
+        rate = 60 * (flame_ft / FLAME) ** (1 / POWER) / heat.astype(np.float64)
+        units = rate * minutes / steps / cell_ft * SPEED / TICKS
+    return np.where(units < HOLDS_ALL, units, HOLDS_ALL).astype(np.int32)
 
 
 class Heads(NamedTuple):
-    """The head fire of every cell, float32 [C] each.
+    """The head fire of every cell, float32 [C] each."""
 
-    :param rate: feet per minute
-    :param heading_x: toward which it runs; unit vector, y downwards
-    :param heading_y: see `heading_x`
-    :param ellipse: eccentricity
-    :param heat: BTU/ft^2 that the front releases
-    """
-
-    rate: np.ndarray
-    heading_x: np.ndarray
+    rate: np.ndarray  # feet per minute
+    heading_x: np.ndarray  # toward which it runs; unit vector, y downwards
     heading_y: np.ndarray
-    ellipse: np.ndarray
-    heat: np.ndarray
+    ellipse: np.ndarray  # eccentricity
+    heat: np.ndarray  # BTU/ft^2 that the front releases
 
     def flame_length_ft(self) -> np.ndarray:
         """Byram's flame length."""

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 from PIL import Image, ImageDraw, ImageFilter, ImageFont
+from scipy.ndimage import gaussian_filter
 
 from rayfish.worlds.wildfire.fire import codes
 
@@ -92,20 +93,6 @@ def fuel_colours(
     return table[numbers], legend
 
 
-def smooth(values: np.ndarray, sigma: float) -> np.ndarray:
-    """`values` blurred by a Gaussian of `sigma` elements, edges repeated."""
-    reach = max(1, math.ceil(2.5 * sigma))
-    weights = np.exp(-0.5 * (np.arange(-reach, reach + 1) / sigma) ** 2)
-    weights /= weights.sum()
-    for axis in (0, 1):
-        padded = np.pad(values, [(reach, reach) if a == axis else (0, 0) for a in (0, 1)], mode="edge")
-        count = values.shape[axis]
-        values = np.zeros_like(values)
-        for i, weight in enumerate(weights):
-            values += weight * (padded[i : i + count] if axis == 0 else padded[:, i : i + count])
-    return values
-
-
 def enlarge(values: np.ndarray, size: tuple[int, int]) -> np.ndarray:
     """A float layer [H, W] at the map's `size` (width, height) in pixels, without steps."""
     image = Image.fromarray(np.ascontiguousarray(values, dtype=np.float32))
@@ -115,7 +102,7 @@ def enlarge(values: np.ndarray, size: tuple[int, int]) -> np.ndarray:
 def relief(elevation: np.ndarray, cell_ft: float, size: tuple[int, int]) -> np.ndarray:
     """Light on the ground, about 1 on the flat: two suns from the west, steepness brought to one scale."""
     pixels = size[0] / elevation.shape[1]
-    ground = smooth(enlarge(elevation, size), max(0.8 * pixels, 2.2))
+    ground = gaussian_filter(enlarge(elevation, size), max(0.8 * pixels, 2.2), mode="nearest", truncate=2.5)
     # one row or column more on every side, so that the smallest maps have a slope too
     slope_y, slope_x = (g[1:-1, 1:-1] for g in np.gradient(np.pad(ground, 1, mode="edge"), cell_ft / pixels))
     steep = float(np.quantile(np.hypot(slope_x, slope_y), 0.95))
@@ -144,7 +131,10 @@ def background(
     soft = max(0.6 * pixels * fine, 0.8)
     colours, legend = fuel_colours(fuel, elevation.shape)
     light = enlarge(relief(elevation, cell_ft, small), size)[..., None]
-    tint = np.stack([enlarge(smooth(enlarge(colours[..., i], small), soft), size) for i in range(3)], axis=-1)
+    tints = [
+        gaussian_filter(enlarge(colours[..., i], small), soft, mode="nearest", truncate=2.5) for i in range(3)
+    ]
+    tint = np.stack([enlarge(band, size) for band in tints], axis=-1)
     # a fixed grain hides the steps between the few colours of a GIF
     grain = np.random.default_rng(0).normal(size=(size[1], size[0], 1))
     ground = tint * (0.18 + 0.72 * light) * (1 + 0.014 * grain)
@@ -172,12 +162,9 @@ def picture_of(colours: np.ndarray) -> Image.Image:
 
 @dataclass(frozen=True)
 class Window:
-    """The part of the map that a layer touches: work is done there alone.
+    """The part of the map that a layer touches: work is done there alone."""
 
-    :param left: first pixel column, and so on; `pixels` are pixels per cell
-    """
-
-    left: int
+    left: int  # first pixel column, and so on; `pixels` are pixels per cell
     top: int
     right: int
     bottom: int

@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 from PIL import Image, ImageDraw, ImageFilter
+from scipy.ndimage import maximum_filter, uniform_filter
 
 from rayfish.errors import RayfishError
 from rayfish.files import atomic_write, folder_for
@@ -153,7 +154,10 @@ class Painter:
         # maps the neighbourhood is wider, so that the colours have pixels enough to change in
         wider = max(round(4 / self._pixels), 1)
         least = 0.55 if wider == 1 else 0.44
-        heat = burning * (least + (1.05 - least) * _share(burning, wider) - 0.25 * _share(burned, wider))
+        around = [
+            uniform_filter(part.astype(float), 2 * wider + 1, mode="constant") for part in (burning, burned)
+        ]
+        heat = burning * (least + (1.05 - least) * around[0] - 0.25 * around[1])
         flame, window = parts.field_of(np.clip(heat, 0.3, 1) * burning, self._map_size)
         cover = flame.point(parts.edge(0.26, self._pixels))
         flame.putpalette(parts.flame_palette())
@@ -209,7 +213,7 @@ class Painter:
     def _at_least(self, cells: np.ndarray, pixels: float) -> np.ndarray:
         """`cells` widened, where a single one would be too small to see."""
         reach = max(math.ceil((pixels / self._pixels - 1) / 2), 0)
-        return _grown(cells, reach) if reach else cells
+        return np.asarray(maximum_filter(cells, 2 * reach + 1, mode="constant")) if reach else cells
 
     def _blank(self) -> Image.Image:
         """What is the same on every frame: frame of the map, scale, legend."""
@@ -441,23 +445,6 @@ def _per_fire(value: Any, count: int, name: str) -> list[Any]:
 def _lay(picture: Image.Image, colour: parts.Colour, window: parts.Window, mask: Image.Image) -> None:
     """Paint a colour onto the picture through a mask (an image of the colour is pasted faster than it)."""
     picture.paste(Image.new("RGB", window.size, colour), window.at, mask)
-
-
-def _share(cells: np.ndarray, reach: int) -> np.ndarray:
-    """The share of yes among each cell and its neighbours up to `reach` cells away."""
-    side = 2 * reach + 1
-    total = np.pad(cells, ((reach + 1, reach), (reach + 1, reach))).astype(np.int32).cumsum(0).cumsum(1)
-    inside = total[side:, side:] - total[:-side, side:] - total[side:, :-side] + total[:-side, :-side]
-    return np.asarray(inside / side**2)
-
-
-def _grown(cells: np.ndarray, reach: int) -> np.ndarray:
-    """Each cell's largest value among its neighbours up to `reach` cells away."""
-    padded = np.pad(cells, reach)
-    height, width = cells.shape
-    side = 2 * reach + 1
-    rows = np.max([padded[i : i + height] for i in range(side)], axis=0)
-    return np.asarray(np.max([rows[:, i : i + width] for i in range(side)], axis=0))
 
 
 def _check_landscape(elevation: np.ndarray, fuel: np.ndarray | None, cell_ft: float) -> None:
