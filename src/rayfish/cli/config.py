@@ -17,7 +17,6 @@ from rayfish.errors import MOST_SHOWN, ConfigError, RayfishError, did_you_mean
 if TYPE_CHECKING:
     from rayfish.errors import Problem
     from rayfish.experiment import Experiment
-    from rayfish.legacy.file_format import OldExperiment
     from rayfish.terminal import Console
 
 _WIDE = 110
@@ -167,47 +166,6 @@ def _compose(
     name, overrides = split_words(words or [], config_dir)
     found = Experiment.compose(chosen(file, name), overrides, config_name=config_name, config_dir=config_dir)
     return with_fitting_algorithm(found)
-
-
-def wants_cfg(cfg: str | None, package: str | None, resolve: bool) -> bool:
-    """Whether Hydra's --cfg is given, rightly."""
-    beside = "--package" if package else "--resolve" if resolve else ""
-    if cfg is None and beside:
-        raise RayfishError(f"{beside} is given without --cfg", f"rayfish train --cfg job {beside} ...")
-    if cfg is not None and cfg not in ("job", "hydra", "all"):
-        raise RayfishError(f"--cfg is {cfg!r}", "--cfg job, --cfg hydra or --cfg all")
-    return cfg is not None
-
-
-def print_cfg(
-    name: str | OldExperiment | None,
-    overrides: list[str],
-    cfg: str | None,
-    package: str | None,
-    resolve: bool,
-    **where: Any,
-) -> None:
-    """What Hydra's `--cfg` prints: values and keys as the files have them (`config show` has today's).
-
-    :param where: what `Experiment.compose` takes besides: config_name, config_dir, closest
-    """
-    from rayfish.experiment import tree
-    from rayfish.experiment.compose import as_written, resolved
-    from rayfish.experiment.experiment import dump
-
-    written, with_hydra = as_written(name, overrides, **where)
-    hydra = {"hydra": with_hydra["hydra"]}
-    values: Any = {"job": written, "hydra": hydra, "all": {**hydra, **written}}[str(cfg)]
-    part = package if package and package != "_global_" else ""
-    if part and tree.get(values, part, tree.MISSING) is tree.MISSING:
-        raise RayfishError(f"--package {part}: there is no such part", f"leave it out: --cfg {cfg}")
-    if resolve and part:
-        values = resolved(with_hydra, {}, part)
-    elif resolve:
-        values = {key: resolved(with_hydra, {}, key) for key in values}
-    elif part:
-        values = tree.get(values, part)
-    typer.echo((f"# @package {part}\n" if part else "") + dump(values).removesuffix("...\n"), nl=False)
 
 
 def chosen(file: str | None, name: str | None) -> str | None:
