@@ -9,13 +9,13 @@
 
 Peers run one after the other, each as a process of its own from the shell: Rayfish (`rayfish train`), RLlib
 stock with Rayfish's hyper-parameters, Stable-Baselines3 and sbx with the RL Baselines3 Zoo's settings, and
-PPO in CleanRL's manner with its defaults. Measured for each: env steps per second, seconds of training and
+CleanRL-style PPO with its defaults. Measured for each: env steps per second, seconds of training and
 seconds of the whole command, to a true mean return of the last 100 finished episodes (20 on Pendulum with
 SAC). Before that, each peer's best thread count and env count are searched for, on seeds that are not
 measured.
 
 Every run is added to `results/speed-runs.jsonl` as soon as it has ended, and is not made again: a benchmark
-that was cut off goes on where it stopped. `--fresh` makes the chosen tasks' and peers' runs anew (`--fresh
+that was cut off goes on where it stopped. `--fresh` repeats the chosen tasks' and peers' runs (`--fresh
 all` their search too). Tables: `results/speed.json` and `results/speed.md`.
 
 Expected on 2 idle cores with all peers and 3 seeds (estimates): search of a task 2 to 4 minutes (CartPole,
@@ -78,7 +78,7 @@ def read_words() -> argparse.Namespace:
     parser.add_argument("--quick", action="store_true", help="one seed, each peer's own choice, no search")
     parser.add_argument("--only-steps", action="store_true", help="short runs without a goal")
     parser.add_argument("--equal", action="store_true", help="equal network, batch, minibatch and epochs")
-    parser.add_argument("--fresh", nargs="?", const="runs", choices=["runs", "all"], help="make runs anew")
+    parser.add_argument("--fresh", nargs="?", const="runs", choices=["runs", "all"], help="repeat these runs")
     return parser.parse_args()
 
 

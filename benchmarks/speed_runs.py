@@ -286,7 +286,7 @@ class Log:
                 yield line
 
     def forget(self, kinds: set[str], tasks: list[str], peers: list[str]) -> None:
-        """Drops the runs of these kinds, tasks and peers, to be made anew."""
+        """Drops the runs of these kinds, tasks and peers, to be repeated."""
         keep = [
             line
             for line in self.lines

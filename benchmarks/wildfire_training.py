@@ -5,7 +5,7 @@
 
 For every seed runs `rayfish train PRESET debugging.seed=S` and `rayfish evaluate RUN --baselines
 --episodes 64` as a user would, and writes `results/wildfire-training.json` (curves, times, and for every
-policy the share it saved of what burns when nobody acts) and a picture. An agent's interval is over
+policy the share it saved of what burns without intervention) and a picture. An agent's interval is over
 seeds (Student's t), a baseline's over the 64 fires. Presets of one agent on the small landscape are also
 evaluated on landscapes that differ from the one of training: other hills and fuel, and other hills, fuel and
 wind (`randomize`).
@@ -195,7 +195,7 @@ def draw(known: dict[str, Any]) -> None:
         panel.set_title(f"{preset}: {len(agents)} seed{'s' if len(agents) > 1 else ''}")
         panel.set_xlabel("million env steps")
         panel.grid(alpha=0.3)
-    panels[0][0].set_ylabel("share saved of what burns when nobody acts")
+    panels[0][0].set_ylabel("share saved of what burns without intervention")
     panels[0][0].legend(loc="lower right", bbox_to_anchor=(1, 0.08), fontsize=8)
     figure.tight_layout()
     figure.savefig(RESULTS / "wildfire-training.png", dpi=120)

@@ -1,4 +1,4 @@
-"""Peer: PPO as one file, in the manner of CleanRL and with its published defaults.
+"""Peer: CleanRL-style PPO in one file, with CleanRL's published defaults.
 
     python benchmarks/peers/cleanrl_ppo.py --task cartpole --seed 1 --threads 1
 

@@ -17,11 +17,12 @@ from rayfish.errors import MOST_SHOWN, ConfigError, RayfishError, did_you_mean
 if TYPE_CHECKING:
     from rayfish.errors import Problem
     from rayfish.experiment import Experiment
-    from rayfish.legacy.file_format import OldExperiment
+    from rayfish.legacy.translate import Entry, Translation
     from rayfish.terminal import Console
 
 _WIDE = 110
 _FEW = 3
+_LONGEST_VALUE = 40
 
 app = typer.Typer(no_args_is_help=True, help="Look at an experiment: its values, its problems, all its keys.")
 
@@ -147,12 +148,11 @@ def migrate(
     Every key is translated, safely ignored with the reason, or refused with what to do instead; the exit
     code is 0 unless something is refused.
     """
-    from rayfish.cli.migrated import report
     from rayfish.legacy.migration import migrate as write
 
     found = write(file, out, closest=closest)
     for translation, path in found:
-        report(_console(), translation, path)
+        _print_migration(_console(), translation, path)
     if any(translation.fate == "refused" for translation, _ in found):
         raise typer.Exit(1)
 
@@ -167,47 +167,6 @@ def _compose(
     name, overrides = split_words(words or [], config_dir)
     found = Experiment.compose(chosen(file, name), overrides, config_name=config_name, config_dir=config_dir)
     return with_fitting_algorithm(found)
-
-
-def wants_cfg(cfg: str | None, package: str | None, resolve: bool) -> bool:
-    """Whether Hydra's --cfg is given, rightly."""
-    beside = "--package" if package else "--resolve" if resolve else ""
-    if cfg is None and beside:
-        raise RayfishError(f"{beside} is given without --cfg", f"rayfish train --cfg job {beside} ...")
-    if cfg is not None and cfg not in ("job", "hydra", "all"):
-        raise RayfishError(f"--cfg is {cfg!r}", "--cfg job, --cfg hydra or --cfg all")
-    return cfg is not None
-
-
-def print_cfg(
-    name: str | OldExperiment | None,
-    overrides: list[str],
-    cfg: str | None,
-    package: str | None,
-    resolve: bool,
-    **where: Any,
-) -> None:
-    """What Hydra's `--cfg` prints: values and keys as the files have them (`config show` has today's).
-
-    :param where: what `Experiment.compose` takes besides: config_name, config_dir, closest
-    """
-    from rayfish.experiment import tree
-    from rayfish.experiment.compose import as_written, resolved
-    from rayfish.experiment.experiment import dump
-
-    written, with_hydra = as_written(name, overrides, **where)
-    hydra = {"hydra": with_hydra["hydra"]}
-    values: Any = {"job": written, "hydra": hydra, "all": {**hydra, **written}}[str(cfg)]
-    part = package if package and package != "_global_" else ""
-    if part and tree.get(values, part, tree.MISSING) is tree.MISSING:
-        raise RayfishError(f"--package {part}: there is no such part", f"leave it out: --cfg {cfg}")
-    if resolve and part:
-        values = resolved(with_hydra, {}, part)
-    elif resolve:
-        values = {key: resolved(with_hydra, {}, key) for key in values}
-    elif part:
-        values = tree.get(values, part)
-    typer.echo((f"# @package {part}\n" if part else "") + dump(values).removesuffix("...\n"), nl=False)
 
 
 def chosen(file: str | None, name: str | None) -> str | None:
@@ -351,3 +310,57 @@ def _print_keys(console: Console, section: str, rows: list[Any]) -> None:
 def _first_sentences(doc: str) -> str:
     cut = doc.find(". ", 60)
     return doc[: cut + 1] if cut > 0 else doc
+
+
+def _print_migration(console: Console, translation: Translation, path: Path) -> None:
+    """The four groups of keys, then where the new file is and what to do with it."""
+    from rich.markup import escape
+
+    from rayfish.experiment.files import show as shown
+
+    translated = translation.of("translated")
+    groups: tuple[tuple[str, str, Sequence[Entry]], ...] = (
+        ("Translated", "green", [entry for entry in translated if not entry.outcome.changed]),
+        ("Changed in meaning", "yellow", [entry for entry in translated if entry.outcome.changed]),
+        ("Dropped: no meaning any more", "dim", translation.of("ignored")),
+        ("To decide", "bold red", translation.of("refused")),
+    )
+    name, file = escape(str(translation.experiment.name)), escape(str(translation.experiment.file))
+    console.print(f"[bold]{name}[/] [dim]({file})[/]")
+    for title, style, entries in groups:
+        if entries:
+            console.print(_migration_table(title, style, entries))
+    console.print(f"written to {escape(shown(path))}", soft_wrap=True, highlight=False)
+    if translation.fate == "refused":
+        console.print("[red]settle what is to decide in the old or the new file, then[/] ", end="")
+    console.print(f"[cyan]rayfish train -f {escape(shown(path))}[/]\n", soft_wrap=True, highlight=False)
+
+
+def _migration_table(title: str, style: str, entries: Sequence[Entry]) -> Any:
+    from rich.markup import escape
+    from rich.table import Table
+
+    table = Table(title=f"[{style}]{title}[/]", title_justify="left", box=None, padding=(0, 2, 0, 0))
+    is_new = any(entry.outcome.values for entry in entries)
+    said = any(entry.outcome.why for entry in entries)
+    table.add_column("old", overflow="fold")
+    if is_new:
+        table.add_column("today", style="cyan", overflow="fold")
+    if said:
+        table.add_column("remark" if is_new else "why", overflow="fold")
+    for entry in entries:
+        written = not entry.old.startswith("(")
+        old = f"{entry.old.removeprefix('config.')}: {_short(entry.value)}" if written else entry.old
+        new = [escape(_today(entry))] if is_new else []
+        table.add_row(escape(old), *new, *([escape(entry.outcome.why)] if said else []))
+    return table
+
+
+def _today(entry: Entry) -> str:
+    return "\n".join(f"{key}: {_short(value)}" for key, value in entry.outcome.values.items())
+
+
+def _short(value: Any) -> str:
+    text = {True: "true", False: "false", None: "null"}.get(value) if isinstance(value, bool | None) else None
+    text = text or str(value)
+    return text if len(text) <= _LONGEST_VALUE else f"{text[: _LONGEST_VALUE - 3]}..."

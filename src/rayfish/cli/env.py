@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from rayfish.errors import RayfishError
+from rayfish.text import counted
 
 if TYPE_CHECKING:
     from rayfish.envs.build import EnvInfo
@@ -168,9 +169,9 @@ def _show(console: Console, name: str, info: EnvInfo | None, findings: list[Find
     console.print(table)
     console.print()
     if errors:
-        console.print(f"[bold red]{_count(errors, 'error')}[/] to fix before training.")
+        console.print(f"[bold red]{counted(errors, 'error')}[/] to fix before training.")
     elif warned:
-        console.print(f"[green]It can be trained on[/], with [yellow]{_count(warned, 'warning')}[/].")
+        console.print(f"[green]It can be trained on[/], with [yellow]{counted(warned, 'warning')}[/].")
     else:
         console.print(f"[green]Fine.[/] Train on it: [bold]rayfish train {escape(again)}[/]")
 
@@ -179,9 +180,5 @@ def _summary(info: EnvInfo | None) -> str:
     if info is None:
         return ""
     if info.multi_agent:
-        return f"{info.class_name}, {_count(len(info.agents), 'agent')}"
+        return f"{info.class_name}, {counted(len(info.agents), 'agent')}"
     return info.class_name
-
-
-def _count(number: int, word: str) -> str:
-    return f"{number} {word}" if number == 1 else f"{number} {word}s"

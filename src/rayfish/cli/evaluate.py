@@ -4,15 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from rayfish.cli import options
 from rayfish.cli.complete import complete_runs
-from rayfish.errors import RayfishError
-from rayfish.legacy import evaluate_flags
 
 if TYPE_CHECKING:
     from rayfish.run.evaluate import Evaluation
@@ -42,28 +39,16 @@ SaveInfo = Annotated[bool, options.old("--save-info", help="rayfish rollout keep
 _WIDE = 80  # columns of a terminal for whole headings
 
 
+@options.grouped
 def evaluate(
     target: Scored,
+    *,
     words: Words = None,
-    episodes: options.Episodes = None,
-    steps: options.Steps = None,
-    seed: options.Seed = 0,
-    explore: options.Explore = False,
-    env: options.Env = None,
+    game: options.Play,
     baselines: Baselines = None,
     out: Out = None,
-    trust: options.TrustCode = False,
-    run: options.Algo = None,
-    config: options.Config = None,
-    num_workers: options.Workers = 0,
-    num_gpus: options.Gpus = 0.0,
-    local_mode: options.LocalMode = False,
-    render: options.Render = False,
-    monitor: options.Monitor = False,
-    video_dir: options.VideoDir = None,
     save_info: SaveInfo = False,
-    use_shelve: options.Shelve = False,
-    track_progress: options.Track = False,
+    flags: options.OldPlay,
 ) -> None:
     """Play episodes with a trained policy: mean return with a 95 % bootstrap interval.
 
@@ -78,31 +63,25 @@ def evaluate(
     from rayfish.run.player import agree
 
     alone = target.startswith(PREFIX)
-    checkpoint = target if alone else checkpoint_to_play(target, run, episodes, steps)
-    old = evaluate_flags.OldFlags.read(
-        config=config,
-        num_workers=num_workers,
-        num_gpus=num_gpus,
-        render=render,
-        monitor=monitor,
-        video_dir=video_dir,
-    )
-    file = _file(out, save_info, use_shelve, old.notes)
+    checkpoint = target if alone else game.checkpoint(target, flags.run)
+    old = flags.read()
+    file = _file(out, save_info, flags.use_shelve, old.notes)
+    overrides = old.with_words(words, game.env)
     options.echo_notes(old.notes)
     if not alone:
-        agree(checkpoint, old.with_words(words, env), verb="evaluate", trust=trust)
-    with playing_bar("evaluating", episodes, steps) as progress:
+        agree(checkpoint, overrides, verb="evaluate", trust=game.trust)
+    with playing_bar("evaluating", game) as progress:
         found = play(
             checkpoint,
-            *old.with_words(words, env),
-            episodes=episodes,
-            steps=steps,
-            seed=seed,
-            explore=explore or bool(old.explore),
+            *overrides,
+            episodes=game.episodes,
+            steps=game.steps,
+            seed=game.seed,
+            explore=game.explore or bool(old.explore),
             out=file,
             baselines=() if baselines is None else split(baselines),
             progress=progress,
-            trust=trust,
+            trust=game.trust,
         )
     _show(found)
 
@@ -116,21 +95,8 @@ def with_baselines(words: Sequence[str]) -> list[str]:
     return found
 
 
-def checkpoint_to_play(target: str, run: str | None, episodes: int | None, steps: int | None) -> Path:
-    """The checkpoint that is meant; what was asked for must make sense, and `--run` be its algorithm."""
-    from rayfish.run.directory import find_checkpoint
-
-    if episodes is not None and steps is not None:
-        raise RayfishError(f"both --episodes {episodes} and --steps {steps} are given", "choose one")
-    checkpoint = find_checkpoint(target)
-    evaluate_flags.require_algorithm(run, checkpoint)
-    return checkpoint
-
-
 @contextmanager
-def playing_bar(
-    doing: str, episodes: int | None, steps: int | None
-) -> Iterator[Callable[[int, float], None]]:
+def playing_bar(doing: str, game: options.Play) -> Iterator[Callable[[int, float], None]]:
     """A progress bar on a terminal; gives what to call after each episode."""
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
@@ -144,7 +110,7 @@ def playing_bar(
         TextColumn("return {task.fields[last]}"),
     )
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
-        task = bar.add_task("", total=episodes or (None if steps else 20), last="")
+        task = bar.add_task("", total=game.episodes or (None if game.steps else 20), last="")
         yield lambda done, last: bar.update(task, completed=done, last=f"{last:.1f}")
 
 

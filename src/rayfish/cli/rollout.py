@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from rayfish.cli import options
-from rayfish.cli.evaluate import checkpoint_to_play, playing_bar
-from rayfish.legacy import evaluate_flags
+from rayfish.cli.evaluate import playing_bar
 
 if TYPE_CHECKING:
     from rayfish.run.rollout import RecordedRollout
@@ -28,27 +27,15 @@ Out = Annotated[
 _WIDE = 80  # columns of a terminal for the whole table
 
 
+@options.grouped
 def rollout(
     target: options.Target,
+    *,
     words: Words = None,
-    episodes: options.Episodes = None,
-    steps: options.Steps = None,
-    seed: options.Seed = 0,
-    explore: options.Explore = False,
+    game: options.Play,
     save_info: SaveInfo = False,
     out: Out = None,
-    env: options.Env = None,
-    trust: options.TrustCode = False,
-    run: options.Algo = None,
-    config: options.Config = None,
-    num_workers: options.Workers = 0,
-    num_gpus: options.Gpus = 0.0,
-    local_mode: options.LocalMode = False,
-    render: options.Render = False,
-    monitor: options.Monitor = False,
-    video_dir: options.VideoDir = None,
-    use_shelve: options.Shelve = False,
-    track_progress: options.Track = False,
+    flags: options.OldPlay,
 ) -> None:
     """Record episodes of a trained policy: every step to Parquet, with statistics of each episode.
 
@@ -61,32 +48,27 @@ def rollout(
     from rayfish.run.rollout import rollout as record
     from rayfish.supervise.signals import exit_code
 
-    checkpoint = checkpoint_to_play(target, run, episodes, steps)
-    old = evaluate_flags.OldFlags.read(
-        config=config,
-        num_workers=num_workers,
-        num_gpus=num_gpus,
-        render=render,
-        monitor=monitor,
-        video_dir=video_dir,
-        use_shelve=use_shelve,
-    )
+    checkpoint = game.checkpoint(target, flags.run)
+    old = flags.read()
+    if flags.use_shelve:
+        old.notes.append("--use-shelve: episodes go to Parquet as they end, no shelve file is made")
+    overrides = old.with_words(words, game.env)
     folder = _folder(out, old.notes)
     options.echo_notes(old.notes)
-    agree(checkpoint, old.with_words(words, env), verb="rollout", trust=trust)
+    agree(checkpoint, overrides, verb="rollout", trust=game.trust)
     try:
-        with playing_bar("recording", episodes, steps) as progress:
+        with playing_bar("recording", game) as progress:
             found = record(
                 checkpoint,
-                *old.with_words(words, env),
-                episodes=episodes,
-                steps=steps,
-                seed=seed,
-                explore=explore or bool(old.explore),
+                *overrides,
+                episodes=game.episodes,
+                steps=game.steps,
+                seed=game.seed,
+                explore=game.explore or bool(old.explore),
                 save_info=save_info,
                 out=folder,
                 progress=progress,
-                trust=trust,
+                trust=game.trust,
             )
     except KeyboardInterrupt:
         typer.echo("stopped before the first episode was over: nothing was written", err=True)

@@ -10,7 +10,7 @@ import typer
 
 from rayfish.cli import options
 from rayfish.cli.complete import complete_runs
-from rayfish.cli.config import chosen, print_cfg, wants_cfg
+from rayfish.cli.config import chosen
 from rayfish.errors import ConfigError, RayfishError
 
 if TYPE_CHECKING:
@@ -40,8 +40,10 @@ Restore = Annotated[
 LocalMode = Annotated[bool, options.old("--local-mode", help="No remote runners: one process.")]
 
 
+@options.grouped
 def train(
     context: typer.Context,
+    *,
     words: options.Words = None,
     file: options.File = None,
     resume: Resume = None,
@@ -52,21 +54,14 @@ def train(
     seeds: Seeds = None,
     fit: options.Fit = False,
     plain: options.Plain = False,
-    address: options.On = None,
-    ray_num_cpus: options.RayCpus = None,
-    ray_num_gpus: options.RayGpus = None,
-    ray_object_store_memory: options.RayMemory = None,
-    temp_dir: options.TempDir = None,
-    dashboard: options.Dashboard = False,
+    ray_flags: options.RayFlags,
     local_dir: options.LocalDir = None,
     checkpoint_freq: Frequency = None,
     checkpoint_at_end: AtEnd = False,
     local_mode: LocalMode = False,
     restore: Restore = None,
     closest: options.Closest = False,
-    cfg: options.Cfg = None,
-    package: options.Package = None,
-    resolve: options.Resolve = False,
+    cfg: options.Cfg,
 ) -> None:
     """Train an experiment until it reaches its goal.
 
@@ -80,7 +75,6 @@ def train(
     """
     from rayfish.experiment.compose import experiments_in
     from rayfish.experiment.overrides import split_words
-    from rayfish.run.engine import RayOptions
 
     name, overrides = split_words(words or [], config_dir)
     name = chosen(file, name)
@@ -89,17 +83,17 @@ def train(
         overrides = (context.obj.overrides(name) if name else context.obj.settings()) + overrides
     _require_one_beginning(resume, restore, seeds, context.obj)
     old = _old_line(context.obj, name, resume)
-    ray = RayOptions(address, ray_num_cpus, ray_num_gpus, ray_object_store_memory, temp_dir, dashboard)
+    ray = ray_flags.options()
     command = shlex.join(["rayfish", *sys.argv[1:]])
     common: dict[str, Any] = {"fit": fit, "plain": plain or None, "command": command, "trust": trust}
     if resume is not None:
-        beside = {"--multirun": multirun, "--seeds": seeds, "--cfg": cfg}
+        beside = {"--multirun": multirun, "--seeds": seeds, "--cfg": cfg.cfg}
         _require_alone(resume, [name or "", *(flag for flag, given in beside.items() if given)])
         run_one(None, *overrides, resume=resume, ray_options=ray, **common)
         return
     where: dict[str, Any] = {"config_name": config_name, "config_dir": config_dir, "closest": closest}
-    if wants_cfg(cfg, package, resolve):
-        print_cfg(old or name, overrides, cfg, package, resolve, **where)
+    if cfg.wanted():
+        cfg.print(old or name, overrides, **where)
         return
     sources: list[str | OldExperiment | None] = (
         [old] if old else [*experiments_in(name, config_dir)] or [None]

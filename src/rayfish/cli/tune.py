@@ -13,7 +13,7 @@ from typer.core import TyperCommand
 
 from rayfish.cli import options
 from rayfish.cli.complete import complete_sweeps
-from rayfish.cli.config import chosen, print_cfg, wants_cfg
+from rayfish.cli.config import chosen
 from rayfish.cli.train import run_one
 from rayfish.errors import RayfishError
 
@@ -71,7 +71,9 @@ def with_jobs_last(words: Sequence[str]) -> list[str]:
     return [*ours, "--", *theirs[1:]]
 
 
+@options.grouped
 def tune(
+    *,
     words: options.Words = None,
     file: options.File = None,
     resume: Resume = None,
@@ -82,12 +84,7 @@ def tune(
     program: Program = None,
     num_samples: NumSamples = None,
     plain: options.Plain = False,
-    address: options.On = None,
-    ray_num_cpus: options.RayCpus = None,
-    ray_num_gpus: options.RayGpus = None,
-    ray_object_store_memory: options.RayMemory = None,
-    temp_dir: options.TempDir = None,
-    dashboard: options.Dashboard = False,
+    ray_flags: options.RayFlags,
     local_dir: options.LocalDir = None,
     closest: options.Closest = False,
     sub_jobs: SubJobs = False,
@@ -95,9 +92,7 @@ def tune(
     cpu_per_worker: CpuEach = None,
     gpu_per_worker: GpuEach = None,
     ram_gb_per_worker: RamEach = None,
-    cfg: options.Cfg = None,
-    package: options.Package = None,
-    resolve: options.Resolve = False,
+    cfg: options.Cfg,
 ) -> None:
     """Search for good settings: many runs, the best of them as a ready experiment file.
 
@@ -114,11 +109,10 @@ def tune(
     """
     from rayfish.experiment.overrides import split_words
     from rayfish.experiment.words import word
-    from rayfish.run.engine import RayOptions
     from rayfish.sweep import start
     from rayfish.sweep.space import from_words
 
-    ray = RayOptions(address, ray_num_cpus, ray_num_gpus, ray_object_store_memory, temp_dir, dashboard)
+    ray = ray_flags.options()
     given = list(words or [])
     ways = {"-f": file, "--resume": resume, "--function": function, "--program": program}
     chosen_ways = [way for way, value in (ways | {"--sub-jobs": sub_jobs}).items() if value]
@@ -141,8 +135,8 @@ def tune(
     else:
         name, overrides = split_words(start.joined(given), config_dir)
         where: dict[str, Any] = {"config_name": config_name, "config_dir": config_dir, "closest": closest}
-        if wants_cfg(cfg, package, resolve):
-            print_cfg(chosen(file, name), from_words(overrides)[0], cfg, package, resolve, **where)
+        if cfg.wanted():
+            cfg.print(chosen(file, name), from_words(overrides)[0], **where)
             return
         _tune_or_train(chosen(file, name), overrides, where, common)
 

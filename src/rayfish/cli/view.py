@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from rayfish.cli import options
-from rayfish.cli.config import print_cfg, wants_cfg
 from rayfish.errors import RayfishError
 
 if TYPE_CHECKING:
@@ -60,7 +59,9 @@ def view(
     _show(found)
 
 
+@options.grouped
 def view_mode(
+    *,
     words: options.Words = None,
     config_name: options.ConfigName = "config",
     config_dir: options.ConfigDir = None,
@@ -70,9 +71,7 @@ def view_mode(
     fps: Fps = None,
     explore: options.Explore = False,
     trust: options.TrustCode = False,
-    cfg: options.Cfg = None,
-    package: options.Package = None,
-    resolve: options.Resolve = False,
+    cfg: options.Cfg,
 ) -> None:
     """Draw an episode of the run or checkpoint in algo.checkpoint_path: `rayfish cli.mode=view ...`."""
     from rayfish.experiment import Experiment
@@ -80,8 +79,8 @@ def view_mode(
 
     name, overrides = split_words(words or [], config_dir)
     where: dict[str, Any] = {"config_name": config_name, "config_dir": config_dir}
-    if wants_cfg(cfg, package, resolve):
-        print_cfg(name, overrides, cfg, package, resolve, **where)
+    if cfg.wanted():
+        cfg.print(name, overrides, **where)
         return
     target = Experiment.compose(name, overrides, **where).algo.checkpoint_path
     if not target:
