@@ -1,15 +1,28 @@
-"""Conditions on figures, like "50 < steps < 150 and percent_burned > 30": nothing but comparisons can run."""
+"""Conditions on figures, like "50 < steps < 150 and percent_burned > 30": read, never executed as code."""
 
 from __future__ import annotations
 
 import ast
-from collections.abc import Mapping, Sequence
-from types import CodeType
+import operator
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, cast
 
 from rayfish.errors import RayfishError, suggest
 
-_COMPARE = (ast.Lt, ast.LtE, ast.Gt, ast.GtE, ast.Eq, ast.NotEq)
-_COMPUTE = (ast.Add, ast.Sub, ast.Mult, ast.Div)
+_COMPARE: dict[type, Callable[[Any, Any], bool]] = {
+    ast.Lt: operator.lt,
+    ast.LtE: operator.le,
+    ast.Gt: operator.gt,
+    ast.GtE: operator.ge,
+    ast.Eq: operator.eq,
+    ast.NotEq: operator.ne,
+}
+_COMPUTE: dict[type, Callable[[Any, Any], float]] = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.Div: operator.truediv,
+}
 _LONGEST = 1000
 
 
@@ -26,52 +39,63 @@ class Condition:
     """
 
     def __init__(self, text: str, names: Sequence[str]) -> None:
-        self.text, self.names = text, tuple(names)
+        self.text = text
+        self.names = tuple(names)
         try:
             if len(text) > _LONGEST:
                 raise ValueError
-            tree = ast.parse(text.strip(), mode="eval")
+            tree = ast.parse(text.strip(), mode="eval").body
         except (SyntaxError, ValueError, RecursionError, MemoryError):
             raise self._fault("cannot be read") from None
-        self._check_truth(tree.body)
-        self._code: CodeType = compile(tree, "<condition>", "eval")
+        self._met = self._truth(tree)
 
     def holds(self, figures: Mapping[str, float]) -> bool:
         """Whether figures meet it."""
         try:
-            return bool(eval(self._code, {"__builtins__": {}}, dict(figures)))
+            return self._met(figures)
         except ZeroDivisionError:
             raise ConditionFault(f"{self.text!r} divides by 0", "compare by multiplying instead") from None
 
-    def _check_truth(self, node: ast.expr) -> None:
+    def _truth(self, node: ast.expr) -> Callable[[Mapping[str, float]], bool]:
         if isinstance(node, ast.BoolOp):
-            for part in node.values:
-                self._check_truth(part)
-        elif isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
-            self._check_truth(node.operand)
-        elif isinstance(node, ast.Compare) and all(isinstance(sign, _COMPARE) for sign in node.ops):
-            for part in (node.left, *node.comparators):
-                self._check_value(part)
-        else:
-            self._refuse(node, "no comparison")
+            parts = [self._truth(part) for part in node.values]
+            joined = all if isinstance(node.op, ast.And) else any
+            return lambda figures: joined(part(figures) for part in parts)
+        if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
+            part = self._truth(node.operand)
+            return lambda figures: not part(figures)
+        if isinstance(node, ast.Compare) and all(type(op) in _COMPARE for op in node.ops):
+            values = [self._value(part) for part in (node.left, *node.comparators)]
+            signs = [_COMPARE[type(op)] for op in node.ops]
 
-    def _check_value(self, node: ast.expr) -> None:
-        if isinstance(node, ast.Name):
-            if node.id not in self.names:
-                what = f"{self.text!r} has the unknown name {node.id!r}"
-                raise ConditionFault(what, suggest(node.id, self.names))
-        elif isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
-            self._check_value(node.operand)
-        elif isinstance(node, ast.BinOp) and isinstance(node.op, _COMPUTE):
-            self._check_value(node.left)
-            self._check_value(node.right)
-        elif not (isinstance(node, ast.Constant) and type(node.value) in (int, float)):
-            self._refuse(node, "no number and no name")
+            def compared(figures: Mapping[str, float]) -> bool:
+                found = [value(figures) for value in values]
+                return all(sign(a, b) for sign, a, b in zip(signs, found[:-1], found[1:], strict=True))
 
-    def _refuse(self, node: ast.expr, what: str) -> None:
+            return compared
         if isinstance(node, ast.BinOp) and isinstance(node.op, ast.BitAnd | ast.BitOr):
             raise ConditionFault(f"{self.text!r} has & or |", "write and, or")
-        raise self._fault(f"has {ast.unparse(node)!r}, which is {what}")
+        raise self._fault(f"has {ast.unparse(node)!r}, which is no comparison")
+
+    def _value(self, node: ast.expr) -> Callable[[Mapping[str, float]], float]:
+        if isinstance(node, ast.Constant) and type(node.value) in (int, float):
+            number = cast(float, node.value)
+            return lambda figures: number
+        if isinstance(node, ast.Name):
+            name = node.id
+            if name not in self.names:
+                raise ConditionFault(f"{self.text!r} has the unknown name {name!r}", suggest(name, self.names))
+            return lambda figures: figures[name]
+        if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
+            part = self._value(node.operand)
+            return lambda figures: -part(figures)
+        if isinstance(node, ast.BinOp) and type(node.op) in _COMPUTE:
+            compute = _COMPUTE[type(node.op)]
+            left, right = self._value(node.left), self._value(node.right)
+            return lambda figures: compute(left(figures), right(figures))
+        if isinstance(node, ast.BinOp) and isinstance(node.op, ast.BitAnd | ast.BitOr):
+            raise ConditionFault(f"{self.text!r} has & or |", "write and, or")
+        raise self._fault(f"has {ast.unparse(node)!r}, which is no number and no name")
 
     def _fault(self, why: str) -> ConditionFault:
         text = self.text if len(self.text) <= 100 else f"{self.text[:100]}..."
