@@ -24,7 +24,7 @@ from typing import Any
 
 from rayfish.metrics.stats import bootstrap_ci
 from rayfish.run.engine import RayOptions, running_ray
-from rayfish.sweep.api import tune
+from rayfish.sweep.tune import tune
 
 ROOT = Path(__file__).resolve().parent
 SCRIPT = ROOT.parent / "examples" / "tune_program" / "sb3_ppo.py"

@@ -28,7 +28,7 @@ _PUBLIC = {
     "load_sweep": "rayfish.sweep.outcome",
     "rollout": "rayfish.run.rollout",
     "train": "rayfish.run.train",
-    "tune": "rayfish.sweep.api",
+    "tune": "rayfish.sweep.tune",
     "view": "rayfish.run.view",
 }
 
@@ -55,8 +55,8 @@ if TYPE_CHECKING:
     from rayfish.run.train import train
     from rayfish.run.trainer import Trainer
     from rayfish.run.view import view
-    from rayfish.sweep.api import tune
     from rayfish.sweep.outcome import load_sweep
+    from rayfish.sweep.tune import tune
 
 
 def __getattr__(name: str) -> Any:

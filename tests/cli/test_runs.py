@@ -20,6 +20,7 @@ from rayfish.metrics import names
 from rayfish.metrics.sinks import open_sinks
 from rayfish.run.directory import RunDirectory, atomic_link
 from rayfish.sweep.directory import SweepDirectory
+from rayfish.sweep.records import EventTable
 
 
 @pytest.fixture
@@ -124,7 +125,7 @@ def sweep(workdir):
         "search": {"mode": "max", "repeat": 2},
     }
     sweep = SweepDirectory.create("runs", "tuned", about)
-    table = sweep.open_table()
+    table = EventTable(sweep.table_file)
     for number, (point, value) in enumerate([(1, 90.0), (1, 10.0), (2, 60.0), (2, 62.0)], 1):
         params = {"training.lr": 0.1 * point}
         table.write("new", number, name=f"{number:04d}", params=params, point=point, seed=number)

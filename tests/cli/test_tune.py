@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
 
 from rayfish.cli.app import app
@@ -221,10 +223,15 @@ def test_help_shows_an_example_of_each_kind(tmp_path):
 
 
 def test_num_samples_is_an_option_too(monkeypatch):
-    from rayfish.sweep import start
+    from rayfish.sweep import tune
 
     given = []
-    monkeypatch.setattr(start, "named", lambda name, words, **_: given.extend(words) or 0)
+
+    def recorded(target, space, *words, **_):
+        given.extend(words)
+        return SimpleNamespace(status="done", best=1)
+
+    monkeypatch.setattr(tune, "tune", recorded)
     with pytest.raises(SystemExit):
         main(["tune", "cartpole", "training.lr=uniform(0,1)", "--num-samples", "7"])
     assert given == ["training.lr=uniform(0,1)", "search.num_samples=7"]

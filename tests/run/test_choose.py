@@ -8,7 +8,7 @@ import pytest
 from rayfish import Experiment
 from rayfish.run.choose import CHOSEN, with_fitting_algorithm
 from rayfish.run.train import RunDirectory
-from rayfish.sweep.planning import of_experiment
+from rayfish.sweep.plan import of_experiment
 from tests.helpers import rayfish
 
 FEW = (

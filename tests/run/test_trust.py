@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 import rayfish
+from rayfish.cli.app import app
 from rayfish.errors import CheckpointError, NotTrusted, RayfishError
 from rayfish.experiment import Experiment
 from rayfish.jobs import read_jobs
@@ -402,9 +403,6 @@ def test_a_run_of_a_stranger_or_with_another_config_is_not_resumed(tmp_path, mon
 
 
 def test_a_sweep_or_job_list_of_a_stranger_is_not_resumed(tmp_path, monkeypatch):
-    from rayfish.run.engine import RayOptions
-    from rayfish.sweep import start
-
     ran = tmp_path / "ran"
     about = {"kind": "program", "source": {"program": {"command": f"touch {ran}"}}, "search": {}, "space": {}}
     by_a_stranger(monkeypatch)
@@ -419,7 +417,7 @@ def test_a_sweep_or_job_list_of_a_stranger_is_not_resumed(tmp_path, monkeypatch)
         with pytest.raises(NotTrusted, match="not signed with your key"):
             rayfish.tune(resume=sweep.path)
         with pytest.raises(NotTrusted, match="not signed with your key"):
-            start.resumed(str(sweep.path), [], options=RayOptions())
+            app(args=["tune", "--resume", str(sweep.path)], standalone_mode=False)
     assert not ran.exists()
 
 

@@ -194,16 +194,14 @@ def test_a_trial_that_fails_in_a_population_in_turns_does_not_shift_the_comparis
 
 
 def test_a_population_in_turns_that_may_not_wait_is_told_how_to_be_fair():
-    from rayfish.sweep.messages import nobody_moved
+    from rayfish.sweep.messages import no_moves
     from rayfish.sweep.settings import Search
 
     alone = Search(scheduler="pbt", scheduler_config={"synch": False})
-    assert "search.scheduler_config.synch=true" in nobody_moved(alone, "step", in_turns=True)
-    assert "lower search.scheduler_config.perturbation_interval" in nobody_moved(
-        alone, "step", in_turns=False
-    )
+    assert "search.scheduler_config.synch=true" in no_moves(alone, "step", in_turns=True)
+    assert "lower search.scheduler_config.perturbation_interval" in no_moves(alone, "step", in_turns=False)
     waits = Search(scheduler="pbt", scheduler_config={"synch": True})
-    assert "lower search.scheduler_config.perturbation_interval" in nobody_moved(waits, "step", in_turns=True)
+    assert "lower search.scheduler_config.perturbation_interval" in no_moves(waits, "step", in_turns=True)
 
 
 def test_a_move_is_remembered_until_the_trial_has_reported_since():

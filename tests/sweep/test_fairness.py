@@ -6,6 +6,7 @@ import json
 import pathlib
 import tempfile
 import time
+import uuid
 
 import pytest
 
@@ -32,9 +33,10 @@ def counting(config):
     """Goes on from its checkpoint; the score says with which x each step was made."""
     kept = sweep.checkpoint()
     step = int((kept / "step").read_text()) if kept else 0
+    attempt = uuid.uuid4().hex
     while step < config["steps"]:
         step += 1
-        time.sleep(0.1)
+        wait_for_the_others(attempt, step, config)
         folder = None
         if step % config["every"] == 0:
             folder = pathlib.Path(tempfile.mkdtemp())
@@ -42,11 +44,33 @@ def counting(config):
         sweep.report(score=config["x"] * 100 + step, checkpoint=folder)
 
 
+def wait_for_the_others(attempt, step, config):
+    """Trials run in step: how early a machine starts one of them decides nothing."""
+    place = pathlib.Path(config["meeting"])
+    (place / f"{attempt}-{step:03d}").touch()
+    until = time.monotonic() + 60
+    while time.monotonic() < until:
+        arrived = [file.name.split("-") for file in place.iterdir()]
+        if len({other for other, at in arrived if int(at) >= step - 1}) >= config["trials"]:
+            return
+        time.sleep(0.02)
+    raise TimeoutError(f"only these came to step {step - 1}: {sorted(arrived)}")
+
+
+@pytest.fixture
+def together(tmp_path):
+    """What `counting` needs besides `x` and `steps`, for so many trials."""
+    (tmp_path / "meeting").mkdir()
+    return lambda trials: {"meeting": str(tmp_path / "meeting"), "trials": trials}
+
+
 @pytest.mark.parametrize(("steps", "every", "synch"), [(9, 1, True), (18, 1, False), (18, 5, False)])
-def test_in_a_population_each_score_was_earned_with_the_parameters_beside_it(tune, steps, every, synch):
+def test_in_a_population_each_score_was_earned_with_the_parameters_beside_it(
+    tune, together, steps, every, synch
+):
     result = tune(
         counting,
-        {"x": "grid(0.1,0.2,0.8,0.9)", "steps": steps, "every": every},
+        {"x": "grid(0.1,0.2,0.8,0.9)", "steps": steps, "every": every, **together(4)},
         scheduler="pbt",
         seed=3,
         resources={"cpu": 0.5},
@@ -64,13 +88,13 @@ def test_in_a_population_each_score_was_earned_with_the_parameters_beside_it(tun
             assert int(pathlib.Path(event["saved"]).name) == event["step"]
 
 
-def test_a_population_that_never_came_to_an_interval_says_so(tune, capsys):
-    tune(counting, {"x": "grid(0.1,0.9)", "steps": 2, "every": 1}, scheduler="pbt")
+def test_a_population_that_never_came_to_an_interval_says_so(tune, together, capsys):
+    tune(counting, {"x": "grid(0.1,0.9)", "steps": 2, "every": 1, **together(2)}, scheduler="pbt")
     assert "pbt: no trial went on from another one; it decides every 10" in capsys.readouterr().out
 
 
-def test_a_population_without_checkpoints_is_told_to_save_them(tune, capsys):
-    space = {"x": "grid(0.1,0.9)", "steps": 9, "every": 100}
+def test_a_population_without_checkpoints_is_told_to_save_them(tune, together, capsys):
+    space = {"x": "grid(0.1,0.9)", "steps": 9, "every": 100, **together(2)}
     settings = {"perturbation_interval": 4, "quantile_fraction": 0.5}
     tune(counting, space, scheduler="pbt", scheduler_config=settings)
     told = capsys.readouterr().out
@@ -79,10 +103,10 @@ def test_a_population_without_checkpoints_is_told_to_save_them(tune, capsys):
 
 
 @pytest.mark.parametrize(("steps", "synch"), [(4, True), (8, True), (8, False)])
-def test_only_moves_that_take_effect_are_announced(tune, capsys, steps, synch):
+def test_only_moves_that_take_effect_are_announced(tune, together, capsys, steps, synch):
     result = tune(
         counting,
-        {"x": "grid(0.1,0.2,0.8,0.9)", "steps": steps, "every": 1},
+        {"x": "grid(0.1,0.2,0.8,0.9)", "steps": steps, "every": 1, **together(4)},
         scheduler="pbt",
         resources={"cpu": 0.5},
         scheduler_config={"perturbation_interval": 4, "quantile_fraction": 0.5, "synch": synch},

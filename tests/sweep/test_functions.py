@@ -232,6 +232,19 @@ def test_a_function_by_its_import_path(tune, workdir):
     assert tune("mine_path:score", {"x": "grid(1,2,3)"}).best_config == {"x": 2}
 
 
+def test_files_and_words_of_the_command_line_do_the_same_in_python(tune, workdir):
+    (workdir / "mine_sum.py").write_text("def score(config):\n    return config['x'] + config['y']\n")
+    (workdir / "sweep.yaml").write_text(
+        "function: mine_sum.py:score\nconfig: {y: 10}\ntunables: {x: 'grid(1,2)'}\n"
+    )
+    first = tune("sweep.yaml", None, "y=20")
+    assert first.folder.parent.name == "tune-sweep"
+    assert [t.value for t in first.trials] == [21, 22]
+    assert tune(None, None, "search.num_samples=2", resume=first.folder).trials[-1].number == 4
+    with pytest.raises(RayfishError, match="a resumed sweep keeps its experiment: y cannot change"):
+        tune(None, None, "y=30", resume=first.folder)
+
+
 def test_more_than_the_machine_has_is_refused_with_the_arithmetic(tune):
     with pytest.raises(RayfishError) as error:
         tune(by_return, {"x": "grid(1,2)"}, resources={"cpu": 64})

@@ -451,11 +451,11 @@ def test_a_real_script_of_stable_baselines3_reports_saves_and_goes_on(tmp_path):
 
 DRIVER = """
 import sys
-import rayfish.sweep.api as api
+import rayfish
 from rayfish.run.engine import RayOptions
 if __name__ == "__main__":
-    api.tune({"command": f"python {sys.argv[1]} pids 600 {{x}}"}, {"x": "grid(1,2)"}, metric="score",
-             plain=True, ray_options=RayOptions(num_cpus=2))
+    rayfish.tune({"command": f"python {sys.argv[1]} pids 600 {{x}}"}, {"x": "grid(1,2)"}, metric="score",
+                 plain=True, ray_options=RayOptions(num_cpus=2))
 """
 
 

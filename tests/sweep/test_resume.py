@@ -16,7 +16,7 @@ from rayfish import sweep
 from rayfish.errors import RayfishError
 from rayfish.sweep.directory import SweepDirectory, find_sweep
 from rayfish.sweep.outcome import load_sweep
-from rayfish.sweep.records import DONE, fold, note_on_damage, read_events
+from rayfish.sweep.records import DONE, damage_in, fold, read_events
 from tests.helpers import events_of, rayfish, small_disk, start_tune, wait_for
 
 SLOW_FUNCTION = """
@@ -457,7 +457,7 @@ def test_a_spent_budget_and_a_reached_goal_start_nothing_more(tune):
 def test_damaged_lines_of_the_table_are_reported(tmp_path):
     table = tmp_path / "trials.jsonl"
     table.write_bytes(b'{"event": "stop"}\ngarbage\n{"event": "x\xff"}\n5\n{"event": "resume"}\n')
-    assert [event["event"] for event in read_events(table)] == ["stop", "resume"]
-    assert note_on_damage(table) == "trials.jsonl: lines 2, 3, 4 are damaged and left out"
-    table.write_bytes(b'{"event": "stop"}\n')
-    assert note_on_damage(table) == ""
+    damaged = []
+    assert [event["event"] for event in read_events(table, damaged)] == ["stop", "resume"]
+    assert damage_in(table, damaged) == "trials.jsonl: lines 2, 3, 4 are damaged and left out"
+    assert damage_in(table, []) == ""

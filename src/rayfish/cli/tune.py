@@ -6,6 +6,7 @@ import shlex
 import sys
 from collections.abc import Sequence
 from functools import partial
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -109,7 +110,6 @@ def tune(
     """
     from rayfish.experiment.overrides import split_words
     from rayfish.experiment.words import word
-    from rayfish.sweep import start
     from rayfish.sweep.space import from_words
 
     ray = ray_flags.options()
@@ -120,20 +120,22 @@ def tune(
         hint = "give one of them; a file names its function or program itself: `program: python train.py`"
         raise RayfishError(f"{' and '.join(chosen_ways)} exclude each other", hint)
     if sub_jobs:
-        each = {"cpu": cpu_per_worker, "gpu": gpu_per_worker, "ram_gb": ram_gb_per_worker}
-        _leave(start.sub_jobs(given, num_workers, each, ray, local_dir or "runs"))
+        from rayfish import jobs
+
+        listed = jobs.from_words(given, num_workers, cpu_per_worker, gpu_per_worker, ram_gb_per_worker)
+        _leave(jobs.run_and_tell(listed, "sub-jobs", ray, local_dir or "runs"))
         return
     if local_dir:
         given.append(word("runtime.local_dir", local_dir))
     if num_samples is not None:
         given.append(word("search.num_samples", num_samples))
-    common: dict[str, Any] = {"options": ray, "plain": plain or None}
+    common: dict[str, Any] = {"ray_options": ray, "plain": plain or None}
     if resume is not None:
-        _leave(start.resumed(resume, given, trust=trust, **common))
-    elif function is not None or program is not None:
-        _leave(start.other(given, function=function, program=program, **common))
+        _resume(resume, given, trust, common)
+    elif function or program:
+        _sweep({"function": function} if function else {"program": program}, joined(given), common)
     else:
-        name, overrides = split_words(start.joined(given), config_dir)
+        name, overrides = split_words(joined(given), config_dir)
         where: dict[str, Any] = {"config_name": config_name, "config_dir": config_dir, "closest": closest}
         if cfg.wanted():
             cfg.print(chosen(file, name), from_words(overrides)[0], **where)
@@ -141,16 +143,33 @@ def tune(
         _tune_or_train(chosen(file, name), overrides, where, common)
 
 
+def joined(words: Sequence[str]) -> list[str]:
+    """A condition's words belong to the parameter before them: `a=choice(1,2) if b=true` may be unquoted."""
+    joined: list[str] = []
+    for word in words:
+        if joined and (word in ("if", "and") or joined[-1].split()[-1] in ("if", "and")):
+            joined[-1] += f" {word}"
+        else:
+            joined.append(word)
+    return joined
+
+
 def _tune_or_train(
     name: str | None, overrides: list[str], where: dict[str, Any], common: dict[str, Any]
 ) -> None:
-    """A sweep; where nothing varies, `cli.mode=tune` trains one sample, the way SimHarness is trained."""
+    """A sweep or jobs; where nothing varies, `cli.mode=tune` trains one sample, as SimHarness does."""
     from rayfish.experiment import Experiment
-    from rayfish.sweep import start
-    from rayfish.sweep.planning import NothingToSearch
+    from rayfish.experiment.overrides import parse
+    from rayfish.sweep.plan import NothingToSearch
+    from rayfish.sweep.tune import sections_of
 
+    if "tasks" in sections_of(name):
+        placed = [word for word in overrides if word.startswith("runtime.local_dir=")]
+        root = str(parse(placed)[-1].value()) if placed else "runs"
+        _run_jobs(str(name), [word for word in overrides if word not in placed], common["ray_options"], root)
+        return
     try:
-        _leave(start.named(name, overrides, **where, **common))
+        _sweep(name, overrides, common | where)
     except NothingToSearch:
         if not any(word.startswith("cli.mode=") for word in overrides):
             raise
@@ -159,7 +178,38 @@ def _tune_or_train(
         more = f" (search.num_samples={samples}: rayfish train --seeds {samples})" if samples > 1 else ""
         typer.echo(f"note: cli.mode=tune without tunables trains one sample, as rayfish train does{more}")
         command = shlex.join(["rayfish", *sys.argv[1:]])
-        run_one(experiment, ray_options=common["options"], plain=common["plain"], command=command)
+        run_one(experiment, command=command, **common)
+
+
+def _resume(sweep: str, words: Sequence[str], trust: bool, common: dict[str, Any]) -> None:
+    """A sweep or a list of jobs goes on."""
+    from rayfish.run.trust import require_sweep
+    from rayfish.sweep.directory import SweepDirectory, find_sweep
+
+    folder = SweepDirectory.open(find_sweep(sweep))
+    if folder.data.get("kind") == "jobs":
+        require_sweep(folder.path, folder.data, trust=trust)
+        _run_jobs(str(folder.path), words, common["ray_options"])
+    else:
+        _sweep(None, words, {**common, "resume": folder.path, "trust": trust})
+
+
+def _run_jobs(file: str, words: Sequence[str], ray: Any, root: str = "runs") -> None:
+    from rayfish import jobs
+
+    if words:
+        what = f"{file} is a list of jobs, which {words[0]!r} says nothing about"
+        raise RayfishError(what, "leave it out")
+    _leave(jobs.run_and_tell(jobs.read_jobs(file), Path(file).stem, ray, root))
+
+
+def _sweep(target: Any, words: Sequence[str], arguments: dict[str, Any]) -> None:
+    """Exits with 0 when there is a best point, `exit_code()` after a signal, 1 when no trial has a score."""
+    from rayfish.supervise.signals import exit_code
+    from rayfish.sweep.tune import tune as run_sweep
+
+    result = run_sweep(target, None, *words, **arguments)
+    _leave(exit_code() if result.status == "stopped" else int(result.best is None))
 
 
 def _leave(code: int) -> None:

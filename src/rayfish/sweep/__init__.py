@@ -1,9 +1,10 @@
-"""Stage 7 of 8: takes an experiment (or a function, or a program) and a search space, gives many runs.
+"""Stage 7 of 8: takes an experiment (or a function, or a program) and a search space, returns many runs.
 
-    space      what may vary, and how          searchers   propose points, learn from their scores
-    settings   the `search` section            schedulers  which trials go on, and which end early
+    tune       a target -> a plan -> a session -> a result
+    space      what varies, and how            searchers   propose points, learn from their scores
+    settings   the `search` section            schedulers  which trials continue, and which end early
     records    trials.jsonl, event by event    loop        workers, reports, retries, the end
-    worker     one trial inside a worker       live        what people look at; the page is in `report/`
+    worker     one trial inside a worker       live        the display; the page is in `report/`
 
 A function that is tuned reports with `rayfish.sweep.report(score=...)`; it may as well return or yield.
 """

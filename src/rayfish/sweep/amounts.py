@@ -28,7 +28,7 @@ _LEAST = 0.0001
 
 
 def resources_of(values: Mapping[str, Any], where: str = "") -> Resources:
-    """What one trial holds, from `search.resources`: cpu, gpu, memory, others of a cluster by name.
+    """The resources of one trial, from `search.resources`: cpu, gpu, memory, others of a cluster by name.
 
     :raises ConfigError: with everything that is wrong
     """
@@ -51,22 +51,22 @@ def resources_of(values: Mapping[str, Any], where: str = "") -> Resources:
 
 
 def held(value: Any, what: str, key: str, problems: list[Problem], where: str = "") -> float:
-    """How much is held of `what` (cpu, gpu, ...), if Ray can give that; the problem is noted, else."""
+    """The amount of `what` (cpu, gpu, ...), with a problem noted if Ray cannot give that."""
     number = amount(value, key, problems, where)
     if number < 0:
         problems.append(Problem(key, f"is {number:g}", "give 0 or more", where))
     elif 0 < number < _LEAST:
-        told = f"is {number:g}, and Ray counts in steps of {_LEAST}"
-        problems.append(Problem(key, told, f"give 0, or {_LEAST} and more", where))
+        wrong = f"is {number:g}, and Ray counts in steps of {_LEAST}"
+        problems.append(Problem(key, wrong, f"give 0, or {_LEAST} and more", where))
     elif what == "gpu" and number > 1 and not number.is_integer():
-        told = f"is {number:g}, and Ray gives a part of one GPU, or whole ones"
+        wrong = f"is {number:g}, and Ray gives a part of one GPU, or whole ones"
         hint = f"give {math.floor(number)} or {math.ceil(number)}, or less than 1"
-        problems.append(Problem(key, told, hint, where))
+        problems.append(Problem(key, wrong, hint, where))
     return number
 
 
 def amount(value: Any, key: str, problems: list[Problem], where: str = "") -> float:
-    """A number, or a text of arithmetic with numbers: `10*1024**3`; 0 with the problem noted, else."""
+    """A number, or the value of an arithmetic text: `10*1024**3`; else 0, with a problem noted."""
     hint = "write a number, or arithmetic such as 10*1024**3"
     try:
         number = math.nan

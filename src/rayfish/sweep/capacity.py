@@ -1,18 +1,21 @@
-"""What a cluster has for trials, checked before the first one starts and kept account of after."""
+"""What a cluster has for trials, and whether all of its machines can run them."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
+from rayfish import __version__
 from rayfish.errors import RayfishError
 from rayfish.sweep.task import Resources
 from rayfish.text import size
 
 _UNITS = {"CPU": "CPU", "GPU": "GPU", "memory": "bytes of memory"}
 _ROUNDING = 1e-6
+_PATIENCE_S = 60.0
 
 
 @dataclass(frozen=True)
@@ -27,7 +30,7 @@ class Capacity:
     """How many trials fit at once, and whether one more does now.
 
     :param nodes: the machines
-    :param free: what nobody uses now, over all of them
+    :param free: the unused resources of all of them together
     :param where: what the cluster is called in messages
     """
 
@@ -35,6 +38,10 @@ class Capacity:
         self.nodes = list(nodes)
         self.free = free
         self.where = where
+
+    def total(self, name: str) -> float:
+        """All of one resource, over all machines."""
+        return sum(node.has.get(name, 0.0) for node in self.nodes)
 
     def fitting(self, resources: Resources) -> int:
         """How many such trials all machines together could hold, were they empty.
@@ -50,7 +57,7 @@ class Capacity:
         return count
 
     def fits_now(self, resources: Resources, held: Sequence[Resources]) -> bool:
-        """Whether one more fits beside those that run."""
+        """Whether one more fits next to those that run."""
         left = [dict(node.has) for node in self.nodes]
         for other in held:
             for bundle in other.bundles:
@@ -79,7 +86,7 @@ class Capacity:
     def note(self, resources: Resources, count: int) -> str:
         """How many fit, and what others hold of the cluster now."""
         used = {
-            name: sum(n.has.get(name, 0.0) for n in self.nodes) - self.free.get(name, 0.0)
+            name: self.total(name) - self.free.get(name, 0.0)
             for name in ("CPU", "GPU")
             if resources.total(name)
         }
@@ -89,10 +96,9 @@ class Capacity:
 
     def _has(self, resources: Resources) -> str:
         names = list(dict.fromkeys(name for bundle in resources.bundles for name in bundle))
-        total = {name: sum(node.has.get(name, 0.0) for node in self.nodes) for name in names}
-        lacking = [name for name in names if resources.total(name) > total[name] + _ROUNDING]
+        lacking = [name for name in names if resources.total(name) > self.total(name) + _ROUNDING]
         if lacking:
-            return f"{self.where} has {' and '.join(amount(name, total[name]) for name in lacking)}"
+            return f"{self.where} has {' and '.join(amount(name, self.total(name)) for name in lacking)}"
         largest = max(resources.bundles, key=lambda bundle: sum(bundle.values()))
         most = ", ".join(
             amount(name, max((n.has.get(name, 0.0) for n in self.nodes), default=0.0)) for name in largest
@@ -108,6 +114,64 @@ def of_ray(ray: Any, where: str) -> Capacity:
         if node["Alive"]
     ]
     return Capacity(nodes, {k: float(v) for k, v in ray.available_resources().items()}, where)
+
+
+def require_same_everywhere(ray: Any, folder: Path, *, apart: bool = False) -> None:
+    """All machines must see the sweep's folder, into which trials write, and have the same Rayfish.
+
+    :param apart: whether this process is on none of the cluster's machines
+    :raises RayfishError: a machine does not see the folder, or has another Rayfish or none
+    """
+    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+    nodes = [node for node in ray.nodes() if node["Alive"]]
+    if len(nodes) < 2 and not apart:
+        return
+    asked = []
+    for node in nodes:
+        there = NodeAffinitySchedulingStrategy(node["NodeID"], soft=False)
+        task = ray.remote(_sees_and_has).options(num_cpus=0, scheduling_strategy=there)
+        asked.append((node, task.remote(str(folder / "sweep.json"))))
+    for node, future in asked:
+        host = node["NodeManagerHostname"]
+        try:
+            sees, version = ray.get(future, timeout=_PATIENCE_S)
+        except Exception as error:
+            if node["NodeID"] not in {other["NodeID"] for other in ray.nodes() if other["Alive"]}:
+                continue  # it died, which Ray has noticed only now
+            if isinstance(error, ray.exceptions.GetTimeoutError):
+                raise RayfishError(
+                    f"the machine {host} did not answer within {_PATIENCE_S:g} s",
+                    "see `ray status`; start the sweep again when the machine is up or has left the cluster",
+                ) from None
+            last = str(error).strip().splitlines()[-1]
+            raise RayfishError(
+                f"the machine {host} cannot run trials: {last}",
+                f"install Rayfish {__version__} there, in the Python that its Ray runs in",
+            ) from None
+        require_same(host, version, __version__, folder, sees=sees)
+
+
+def require_same(host: str, there: str, here: str, folder: Path, *, sees: bool) -> None:
+    """A machine must have the sweep's Rayfish and see its folder.
+
+    :raises RayfishError: it has another one, or does not
+    """
+    if there != here:
+        raise RayfishError(
+            f"the machine {host} has Rayfish {there}, where the sweep was started it is {here}",
+            f"pip install rayfish=={here} there",
+        )
+    if not sees:
+        raise RayfishError(
+            f"the machine {host} does not see {folder}, where trials are written",
+            "set runtime.local_dir to a folder that all machines of the cluster share",
+        )
+
+
+def _sees_and_has(file: str) -> tuple[bool, str]:
+    """On another machine: whether it sees a file, and which Rayfish it has."""
+    return Path(file).is_file(), __version__
 
 
 def needs(resources: Resources) -> str:

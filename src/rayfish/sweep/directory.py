@@ -1,10 +1,10 @@
-"""A sweep's folder: making it, keeping `sweep.json` true, finding it again."""
+"""A sweep's folder: creating it, keeping `sweep.json` up to date, finding it again."""
 
 from __future__ import annotations
 
 import secrets
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,6 @@ from rayfish.run import lease
 from rayfish.run.directory import DEFAULT_ROOT
 from rayfish.run.lookup import answering, newest_first, sweeps_at
 from rayfish.run.signing import sealed_json
-from rayfish.sweep.records import EventTable
 
 LAYOUT = 1
 RUNNING, DONE, STOPPED, FAILED = "running", "done", "stopped", "failed"
@@ -29,13 +28,14 @@ class SweepDirectory:
     def __init__(self, path: Path, data: dict[str, Any]) -> None:
         self.path = path
         self.data = data
+        self.trials, self.table_file, self.log_file = path / "trials", path / "trials.jsonl", path / "log.txt"
         self._lease: lease.Lease | None = None
 
     @classmethod
     def create(cls, root: str | Path, name: str, about: Mapping[str, Any]) -> SweepDirectory:
         """A new sweep.
 
-        :param about: what it is made from; all that a resume needs
+        :param about: fields of `sweep.json`: everything that a resume needs
         """
         from rayfish.run import provenance
 
@@ -46,7 +46,7 @@ class SweepDirectory:
         try:
             (path / "trials").mkdir(parents=True)
             sweep = cls(path, {})
-            sweep.table_file.touch()  # so that a missing one is known to be damage
+            sweep.table_file.touch()  # a missing one is damage
             sweep.lock()
             sweep.update(
                 layout=LAYOUT,
@@ -69,7 +69,7 @@ class SweepDirectory:
 
     @classmethod
     def open(cls, path: str | Path) -> SweepDirectory:
-        """The sweep that lies at `path`."""
+        """The sweep at `path`."""
         path = Path(path).absolute()
         try:
             data = parse_json((path / "sweep.json").read_text(encoding="utf-8"))
@@ -94,45 +94,23 @@ class SweepDirectory:
             )
         return cls(path, data)
 
-    @property
-    def table_file(self) -> Path:
-        """`trials.jsonl`."""
-        return self.path / "trials.jsonl"
-
-    @property
-    def trials(self) -> Path:
-        """The folder of the trials' folders."""
-        return self.path / "trials"
-
-    @property
-    def log_file(self) -> Path:
-        """`log.txt`."""
-        return self.path / "log.txt"
-
     def require_table(self) -> None:
-        """Refuses a sweep that has lost its table.
-
-        :raises RunNotFound: it is not there
-        """
+        """Raises a `RunNotFound` for a sweep whose table is missing."""
         if not self.table_file.is_file():
             raise RunNotFound(
                 f"the sweep {self.path} is damaged: {self.table_file.name} is missing",
                 f"restore it, or begin a new sweep; its trials are kept: {self.trials}",
             )
 
-    def open_table(self) -> EventTable:
-        """The table, to write to."""
-        return EventTable(self.table_file)
-
     @property
     def status(self) -> str:
-        """The status as it is: a sweep whose process is gone is `lost`, whatever `sweep.json` says."""
+        """The status now: a sweep whose process is gone is `lost`, whatever `sweep.json` says."""
         return lease.status(self.data, self.path, _RECORD)
 
     def update(self, **fields: Any) -> None:
         """Sets fields of `sweep.json`, on disk as well.
 
-        :raises lease.Taken: the sweep is another process's by now
+        :raises lease.Taken: another process has taken the sweep over
         """
         self.require_held()
         self.data |= fields
@@ -146,7 +124,7 @@ class SweepDirectory:
 
     @contextmanager
     def writing(self) -> Iterator[None]:
-        """A full disk, and whatever else keeps the sweep from being written, in one message."""
+        """Reports a full disk, or any other reason why the sweep cannot be written, in one message."""
         try:
             yield
         except (ConnectionError, TimeoutError):
@@ -159,7 +137,7 @@ class SweepDirectory:
             ) from error
 
     def is_full(self) -> bool:
-        """Whether hardly anything more can be written here; tried, because quotas show in no other way."""
+        """Whether hardly anything more can be written here; tries it, since quotas show in no other way."""
         try:
             (self.path / ".space").write_bytes(bytes(_LITTLE))
         except OSError:
@@ -169,22 +147,19 @@ class SweepDirectory:
         return False
 
     def lock(self) -> None:
-        """One process at a time; the lock goes with the process, however that ends."""
+        """Lets no other process write here, until `release` or the end of this one."""
         process = self.data.get("process") if self.data.get("status") == RUNNING else None
         with self.writing():
             self._lease = lease.take(self.path, _RECORD, f"the sweep {self.path} is running", process)
             set_aside(self.path)
 
     def require_held(self) -> None:
-        """Refuses to go on with a sweep that another process has taken over.
-
-        :raises lease.Taken: this process was suspended for longer than its lease, say
-        """
+        """Raises `lease.Taken` if another process has taken the sweep over while this one was suspended."""
         if self._lease is not None:
             self._lease.require()
 
     def release(self) -> None:
-        """Lets others resume it."""
+        """Lets other processes resume it."""
         if self._lease is not None:
             self._lease.release()
             self._lease = None
@@ -194,15 +169,13 @@ def list_sweeps(root: str | Path = DEFAULT_ROOT) -> list[SweepDirectory]:
     """Every sweep under `root`, newest first."""
     found = []
     for file in Path(root).glob("*/*/sweep.json"):
-        try:
+        with suppress(RayfishError):
             found.append(SweepDirectory.open(file.parent))
-        except RayfishError:
-            continue
     return sorted(found, key=lambda s: (str(s.data.get("created")), s.path.name), reverse=True)
 
 
 def find_sweep(text: str | Path, root: str | Path = DEFAULT_ROOT) -> Path:
-    """The sweep that `text` means: a path, a name (its newest), an id or its beginning, or `last`."""
+    """The sweep by its path, its name (the newest), its id or the beginning of that, or `last`."""
     path = Path(text)
     if path.exists():
         for folder in (path.absolute(), *path.absolute().parents):

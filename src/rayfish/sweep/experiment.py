@@ -1,4 +1,4 @@
-"""An experiment as what is tuned: every trial is a run like any other, in a folder of its own."""
+"""An experiment as a sweep's target: every trial is a run like any other, in a folder of its own."""
 
 from __future__ import annotations
 
@@ -27,15 +27,15 @@ from rayfish.sweep.task import DONE, Resources, Target, Task, Work, unrecorded
 from rayfish.terminal import Console as RichConsole
 
 METRIC = names.RETURN_MEAN
-_KEPT_FOR_OTHERS = 4  # checkpoints: a population's trials go on from each other's
+_KEPT_FOR_OTHERS = 4  # checkpoints: the trials of a population start from each other's
 
 
 @dataclass
 class ExperimentTarget(Target):
-    """One experiment, its parameters set again for every trial.
+    """One experiment, its parameters set anew for every trial.
 
-    :param compose: gives the experiment that words upon the base describe; called where the sweep is
-    :param population: trials go on from each other's checkpoints, which must be there when they do
+    :param compose: returns the experiment with more words; called in the sweep's process only
+    :param population: trials start from each other's checkpoints, which must still exist then
     :param options: the machine that an old file's trials are shrunk to
     """
 
@@ -48,7 +48,7 @@ class ExperimentTarget(Target):
     step_name = names.ITERATION
 
     def __getstate__(self) -> dict[str, Any]:
-        """Workers get each trial's experiment with its task; how it was composed stays here."""
+        """Workers get each trial's experiment with its task, and need nothing to compose it."""
         return {**self.__dict__, "compose": None, "_base": None, "_last": None}
 
     @property
@@ -62,10 +62,10 @@ class ExperimentTarget(Target):
         """The experiment of a trial."""
         asked = (dict(params), seed)
         if self._last is None or self._last[0] != asked:
-            self._last = (asked, self._payload(params, seed))
+            self._last = (asked, self._composed(params, seed))
         return self._last[1]
 
-    def _payload(self, params: Mapping[str, Any], seed: int | None) -> Experiment:
+    def _composed(self, params: Mapping[str, Any], seed: int | None) -> Experiment:
         words = [word(key, value) for key, value in params.items()]
         if seed is not None:
             words.append(f"debugging.seed={seed}")
@@ -76,7 +76,7 @@ class ExperimentTarget(Target):
         return run_resources.fit(experiment, self.options)[0] if experiment.fit else experiment
 
     def fit_to(self, options: RayOptions) -> list[str]:
-        """As `rayfish train` does with files whose numbers were made for another machine."""
+        """As `rayfish train` does with old files, whose numbers were made for another machine."""
         self.options, self._last = options, None
         return run_resources.fit(self.base, options)[1] if self.base.fit else []
 
@@ -86,14 +86,14 @@ class ExperimentTarget(Target):
         return DEFAULT_SEED if seed is None else int(seed)
 
     def check(self, plan: Any, options: RayOptions) -> None:
-        """A trial can run: its environment can be made, its keys exist, its model fits."""
+        """Runs the check of `rayfish train` on a first point."""
         import numpy as np
 
         point = plan.space.completed({}, np.random.default_rng(plan.seed))
         preflight.require(with_warm_start(self.payload(point, None)), options)
 
     def begin(self, task: Task) -> Work:
-        """Starts the trial's run, or goes on with it."""
+        """Starts or continues the trial's run."""
         return ExperimentWork(task)
 
     def resources(self, params: Mapping[str, Any]) -> Resources:
@@ -103,7 +103,7 @@ class ExperimentTarget(Target):
 
 
 def needed(experiment: Experiment) -> Resources:
-    """What a trial of this experiment holds: its main process, and a bundle for each remote one."""
+    """The resources of a trial of this experiment: its main process, and a bundle for each remote one."""
     asked = {request.role: request for request in run_resources.requests(experiment)}
     main = asked.pop(run_resources.DRIVER)
     workers = [
@@ -132,13 +132,15 @@ class ExperimentWork(Work):
             adopt(task.folder / "checkpoints", Path(task.donor))
         resumed = task.resume and (task.folder / "run.json").is_file()
         if not resumed and task.folder.exists():
-            shutil.rmtree(task.folder)  # an attempt that came to nothing
+            shutil.rmtree(task.folder)  # an attempt without a run
         info = preflight.require(experiment)
         if resumed:
             directory = RunDirectory.open(task.folder)
             directory.require_idle(elsewhere=False)  # it is the sweep's, and its machine is gone
         else:
-            directory = RunDirectory.create(experiment, at=task.folder, command=_command(task))
+            words = " ".join(word(key, value) for key, value in task.params.items())
+            command = f"rayfish tune, trial {task.number}: {words}"
+            directory = RunDirectory.create(experiment, at=task.folder, command=command)
         self.run = _TrialRun(experiment, directory, RayOptions(), info, resumed=resumed)
         self.run.__enter__()
         if task.donor:
@@ -160,7 +162,7 @@ class ExperimentWork(Work):
         return self.run.trainer.metrics
 
     def missed(self, known_until: tuple[str, float]) -> list[Mapping[str, Any]]:
-        """The iterations up to the checkpoint it goes on from."""
+        """The iterations up to the checkpoint it continues from."""
         file, done = self.run.directory.metrics_file, self.run.trainer.iteration
         return unrecorded(file, known_until, names.ITERATION, done)
 
@@ -185,9 +187,5 @@ class ExperimentWork(Work):
             run.__exit__(None, None, None)
 
     def failed(self, error: BaseException) -> None:
-        """The run's record says why; what it finished is kept."""
+        """Closes the run; its record has the reason."""
         self.run.__exit__(type(error), error, error.__traceback__)
-
-
-def _command(task: Task) -> str:
-    return f"rayfish tune, trial {task.number}: " + " ".join(word(k, v) for k, v in task.params.items())

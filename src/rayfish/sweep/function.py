@@ -1,4 +1,4 @@
-"""Any function as what is tuned: it takes a configuration, and reports, yields or returns its score.
+"""Any function as a sweep's target: it takes a configuration, and reports, yields or returns its score.
 
     def train(config):
         for step in range(10):
@@ -6,7 +6,7 @@
             rayfish.sweep.report(score=score)
 
 `ray.tune.report(score=...)` and `ray.tune.report({"score": ...})` in functions written for Ray Tune
-come here too.
+do the same.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from rayfish.metrics.sinks.jsonl import roll_back
 from rayfish.sweep.task import STOPPED, Resources, Target, Task, Work, unrecorded
 
 COUNT = "training_iteration"
-"""The number of a report, by the name that Ray Tune gives it; a function may have a `step` of its own."""
+"""The number of a report, by Ray Tune's name; a function may have a `step` of its own."""
 
 SCORE = "score"
 """The name of a score that a function returns as a bare number."""
@@ -43,14 +43,14 @@ _GIVE_UP_S = 5.0
 
 
 class TrialEnded(BaseException):
-    """Raised inside `report` when the trial is not to go on; not an Exception, so that nobody swallows it."""
+    """Raised inside `report` to end the trial; no Exception, so that `except Exception` does not catch it."""
 
 
 def report(metrics: Mapping[str, Any] | None = None, *, checkpoint: Any = None, **more: Any) -> None:
-    """Tells how a trial is doing; called in a function that `rayfish.tune` runs.
+    """Reports metrics of a trial; called in a function that `rayfish.tune` runs.
 
     :param metrics: numbers by name; keywords do as well: `report(score=0.7, loss=1.2)`
-    :param checkpoint: a folder to go on from, should the trial be paused or interrupted; it is copied
+    :param checkpoint: a folder to continue from if the trial is paused or interrupted; it is copied
     """
     work = _current.get("work")
     if work is None:
@@ -62,7 +62,7 @@ def report(metrics: Mapping[str, Any] | None = None, *, checkpoint: Any = None, 
 
 
 def checkpoint() -> Path | None:
-    """The folder that the trial reported last as its checkpoint, to go on from; None at the beginning."""
+    """The last checkpoint that the trial has reported, to continue from; None at the beginning."""
     work = _current.get("work")
     return work.checkpoint if work is not None else None
 
@@ -75,9 +75,9 @@ class FunctionTarget(Target):
     """A function of one configuration.
 
     :param function: takes a dictionary, or the parameters by name
-    :param config: what does not vary
-    :param held: CPUs, GPUs and others that a call holds
-    :param metric: the name of a score that is given as a bare number
+    :param config: the values that do not vary
+    :param held: by each call
+    :param metric: the name of a score that is returned as a bare number
     """
 
     function: Callable[..., Any]
@@ -88,7 +88,7 @@ class FunctionTarget(Target):
     step_name = COUNT
 
     def step_of(self, saved: str) -> float:
-        """Checkpoints are named by the report they came with, which need not be the last one."""
+        """Checkpoints are named by their report, which need not be the last one."""
         return float(Path(saved).name)
 
     def begin(self, task: Task) -> Work:
@@ -101,7 +101,7 @@ class FunctionTarget(Target):
 
 
 class FunctionWork(Work):
-    """A call that runs until its next report, and waits there to be told to go on."""
+    """A call in a thread, which runs until its next report and waits there."""
 
     def __init__(self, target: FunctionTarget, task: Task) -> None:
         self.target = target
@@ -109,8 +109,9 @@ class FunctionWork(Work):
         if not task.resume and task.folder.exists():
             shutil.rmtree(task.folder)
         self.folder.mkdir(parents=True, exist_ok=True)
-        self._take_over(task)
-        self.count = self._reports_so_far() if task.resume else 0
+        if task.donor:
+            self._copy_donor(Path(task.donor))
+        self.count = self._back_to_checkpoint() if task.resume else 0
         self._over = False
         self.config = configuration(target.config, task)
         atomic_write(self.folder / "params.json", json.dumps(self.config, indent=2, default=str) + "\n")
@@ -122,17 +123,17 @@ class FunctionWork(Work):
 
     @property
     def finished(self) -> bool:
-        """Whether the call has come back."""
+        """Whether the call has returned."""
         return self._over
 
     @property
     def gone(self) -> bool:
-        """Whether the call has ended: one that swallows everything goes on in its thread."""
+        """Whether the call has ended: one that catches everything still runs in its thread."""
         return self._thread is None or not self._thread.is_alive()
 
     @property
     def checkpoint(self) -> Path | None:
-        """What the call may go on from."""
+        """The folder that the call may continue from."""
         link = self.folder / "checkpoint"
         return link.resolve() if link.exists() else None
 
@@ -151,7 +152,7 @@ class FunctionWork(Work):
         return value
 
     def missed(self, known_until: tuple[str, float]) -> list[Mapping[str, Any]]:
-        """What it had reported before it was interrupted, up to its checkpoint."""
+        """Its reports before it was interrupted, up to its checkpoint."""
         return unrecorded(self.folder / "metrics.jsonl", known_until, COUNT, self.count)
 
     def save(self) -> str:
@@ -173,7 +174,7 @@ class FunctionWork(Work):
         self.end(STOPPED, f"failed: {type(error).__name__}: {error}")
 
     def reported(self, metrics: Mapping[str, Any], folder: Any) -> None:
-        """Called from the function's thread; comes back when the trial may go on."""
+        """Called from the function's thread; returns when the trial may continue."""
         line = self._numbered(metrics)
         if folder is not None:
             self._keep(Path(getattr(folder, "path", folder)), self.count)
@@ -186,7 +187,7 @@ class FunctionWork(Work):
         written = json.dumps({**flat(metrics), COUNT: self.count}, default=str)
         self._metrics.write(f"{written}\n")
         self._metrics.flush()
-        return dict(json.loads(written))  # nothing that could not travel
+        return dict(json.loads(written))  # without objects that cannot be pickled
 
     def _call(self) -> None:
         _current["work"] = self
@@ -215,7 +216,7 @@ class FunctionWork(Work):
         return self._numbered(metrics) if metrics else None
 
     def _keep(self, folder: Path, step: int) -> None:
-        """A copy of the user's folder; two are kept, so that a crash while copying loses nothing."""
+        """Copies the user's folder; the last four stay, so that a crash while copying loses nothing."""
         kept = self.folder / "checkpoints"
         target = kept / f"{step:06d}"
         shutil.rmtree(target, ignore_errors=True)
@@ -224,18 +225,16 @@ class FunctionWork(Work):
         for old in sorted(kept.glob("[0-9]*"))[:-4]:
             shutil.rmtree(old, ignore_errors=True)
 
-    def _take_over(self, task: Task) -> None:
-        if task.donor:
-            donor = Path(task.donor)
-            own = self.folder / "checkpoints" / donor.name
-            draft = own.with_name(f".{donor.name}")
-            link_or_copy(donor, draft)
-            remove(own)
-            draft.rename(own)
-            atomic_link(self.folder / "checkpoint", f"checkpoints/{donor.name}")
+    def _copy_donor(self, donor: Path) -> None:
+        own = self.folder / "checkpoints" / donor.name
+        draft = own.with_name(f".{donor.name}")
+        link_or_copy(donor, draft)
+        remove(own)
+        draft.rename(own)
+        atomic_link(self.folder / "checkpoint", f"checkpoints/{donor.name}")
 
-    def _reports_so_far(self) -> int:
-        """The step of the checkpoint it goes on from; what was reported after it will be reported again."""
+    def _back_to_checkpoint(self) -> int:
+        """The step of the checkpoint; drops the reports after it, which will be repeated."""
         step = int(self.checkpoint.name) if self.checkpoint is not None else 0
         file = self.folder / "metrics.jsonl"
         for note in roll_back(file, COUNT, step) if file.is_file() else ():
@@ -245,41 +244,32 @@ class FunctionWork(Work):
 
 
 def configuration(fixed: Mapping[str, Any], task: Task) -> dict[str, Any]:
-    """What a function is given: the fixed values and the trial's point, dotted keys nested."""
+    """The argument of a function: the fixed values and the trial's point, dotted keys nested."""
     config: dict[str, Any] = {}
+    seed = {"seed": task.seed} if task.seed is not None else {}
     # A copy: a worker's next trial must find the fixed values as they were.
-    for source in (
-        copy.deepcopy(dict(fixed)),
-        task.params,
-        {"seed": task.seed} if task.seed is not None else {},
-    ):
-        for key, value in source.items():
-            *above, last = str(key).split(".")
-            place = config
-            for part in above:
-                place = place.setdefault(part, {})
-            place[last] = value
+    for key, value in [*copy.deepcopy(dict(fixed)).items(), *task.params.items(), *seed.items()]:
+        *above, last = str(key).split(".")
+        place = config
+        for part in above:
+            place = place.setdefault(part, {})
+        place[last] = value
     return config
 
 
 def flat(metrics: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Nested metrics with their keys joined by "/"; numbers as Python's own."""
+    """Nested metrics with their keys joined by "/"; numbers of NumPy and torch as Python's own."""
     found: dict[str, Any] = {}
     for key, value in metrics.items():
         name = f"{prefix}{key}"
         if isinstance(value, Mapping):
             found |= flat(value, f"{name}/")
         else:
-            found[name] = _plain(value)
+            found[name] = value
+            if hasattr(value, "item"):
+                with contextlib.suppress(Exception):  # it holds many numbers
+                    found[name] = value.item()
     return found
-
-
-def _plain(value: Any) -> Any:
-    """A number of NumPy or torch as Python's own; what holds many numbers stays as it is."""
-    if hasattr(value, "item"):
-        with contextlib.suppress(Exception):
-            return value.item()
-    return value
 
 
 def _as_metrics(result: Any, metric: str) -> dict[str, Any] | None:
@@ -315,7 +305,7 @@ def _called(function: Callable[..., Any], config: Mapping[str, Any]) -> Any:
 
 
 class _Stream(io.TextIOBase):
-    """Stands in for stdout or stderr for as long as the process lives; handlers of `logging` may keep it.
+    """Replaces stdout or stderr for good, since handlers of `logging` may keep it.
 
     :param wrapped: where text goes while no trial runs
     """
@@ -331,7 +321,7 @@ class _Stream(io.TextIOBase):
         return len(text)
 
     def flush(self) -> None:
-        """What was written so far."""
+        """Flushes the current file."""
         with contextlib.suppress(ValueError):
             (self.log or self.wrapped).flush()
 
@@ -342,7 +332,7 @@ class _Stream(io.TextIOBase):
 
 @contextlib.contextmanager
 def _printing_to(log: TextIO) -> Iterator[None]:
-    """What the function prints goes to the trial's log.txt."""
+    """Sends the output of a function to the trial's log.txt."""
     if not isinstance(sys.stdout, _Stream):
         sys.stdout, sys.stderr = _Stream(sys.stdout), _Stream(sys.stderr)
     streams = [stream for stream in (sys.stdout, sys.stderr) if isinstance(stream, _Stream)]
@@ -360,9 +350,9 @@ _TUNES = ("ray.tune", "ray.train")
 
 
 def tune_reports_here() -> None:
-    """In a worker: functions written for Ray Tune call its `report` and `get_checkpoint`, which come here.
+    """In a worker: replaces Ray Tune's `report` and `get_checkpoint`, for functions written for Ray Tune.
 
-    Ray Tune is not imported for that: if a function imports it, it finds them so.
+    Ray Tune itself is not imported: the replacement happens when a function imports it.
     """
     for name in _TUNES:
         if name in sys.modules:
@@ -372,10 +362,10 @@ def tune_reports_here() -> None:
 
 
 class _TuneFinder(importlib.abc.MetaPathFinder):
-    """Sees to it that Ray Tune, once it is imported, reports here."""
+    """Replaces the functions of Ray Tune once it is imported."""
 
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
-        """The real module, with a step after its loading."""
+        """The real module, with a step after it is loaded."""
         if name not in _TUNES:
             return None
         sys.meta_path.remove(self)
@@ -395,7 +385,7 @@ class _TuneFinder(importlib.abc.MetaPathFinder):
 
 
 def _replace(module: ModuleType) -> None:
-    """Also where it was defined: a pickled function names that place."""
+    """Also in the module that defines them, which a pickled function names."""
     for name, stand_in in (("report", report), ("get_checkpoint", _tune_checkpoint)):
         original = getattr(module, name, None)
         home = sys.modules.get(getattr(original, "__module__", ""))

@@ -1,8 +1,4 @@
-"""What the user sees while a sweep goes on: a live table in a terminal, plain lines elsewhere.
-
-Both take the same calls: `update` as often as one likes, `note` and `trial_failed` for messages (shown
-above the table), `close`.
-"""
+"""The display of a running sweep: a live table in a terminal, plain lines elsewhere."""
 
 from __future__ import annotations
 
@@ -29,7 +25,7 @@ REDRAW_S, PLAIN_SUMMARY_S, SHARES_S = 0.25, 30.0, 5.0
 
 
 class LiveTable:
-    """Shows one sweep; the base of both displays, and the context manager around them."""
+    """The base of both displays; messages (`note`, `trial_failed`) are printed above the table."""
 
     def __init__(self, view: SweepView, out: RichConsole) -> None:
         self._view = view
@@ -43,7 +39,7 @@ class LiveTable:
         self.close()
 
     def update(self) -> None:
-        """Show how things are; costs nothing when the last picture is fresh."""
+        """Show the current state; costs nothing while the last picture is fresh."""
         now = time.monotonic()
         if now - self._looked >= REDRAW_S:
             self._looked = now
@@ -55,6 +51,11 @@ class LiveTable:
     def note(self, message: str) -> None:
         """Show a message of Rayfish itself."""
         self._out.print(Text(message), soft_wrap=not self._out.is_terminal)
+
+    def log(self, level: str, who: str, message: str) -> None:
+        """Show an error that a worker prints; the rest is in the log files."""
+        if level in ("ERROR", "CRITICAL"):
+            self.note(f"{who}: {message}")
 
     def trial_failed(self, trial: Trial) -> None:
         """Say which trial failed, at which point, and why."""
@@ -73,7 +74,7 @@ class LiveTable:
 
 
 class Screen(LiveTable):
-    """A table that redraws itself in place, on `update` only: the loop's own thread changes the trials."""
+    """A table that is redrawn in place, by `update` only: the loop's own thread changes the trials."""
 
     def __init__(self, view: SweepView, out: RichConsole) -> None:
         super().__init__(view, out)
@@ -106,7 +107,7 @@ class Screen(LiveTable):
 
 
 class _Shares:
-    """Which parameters matter, worked out beside the loop and no more often than there is news."""
+    """The importance of the parameters, computed in a thread, and only when trials have ended since."""
 
     def __init__(self, view: SweepView) -> None:
         self._view = view
@@ -116,7 +117,7 @@ class _Shares:
         self._thread: threading.Thread | None = None
 
     def known(self) -> dict[str, float]:
-        """The newest shares there are; begins to work out newer ones where that is due."""
+        """The newest shares; starts to compute newer ones if that is due."""
         busy = self._thread is not None and self._thread.is_alive()
         if not busy and time.monotonic() - self._asked >= SHARES_S:
             finished = self._view.finished()
@@ -131,7 +132,7 @@ class _Shares:
 
 
 class PlainLines(LiveTable):
-    """A line for each trial that ends, and twice a minute one about all of them."""
+    """A line for each trial that ends, and one about all of them twice a minute."""
 
     def __init__(self, view: SweepView, out: RichConsole) -> None:
         super().__init__(view, out)
@@ -142,7 +143,7 @@ class PlainLines(LiveTable):
         self.recalled()
 
     def recalled(self) -> None:
-        """Those that ended in an earlier session have had their line."""
+        """Trials that ended in an earlier session get no line."""
         for number, trial in self._view.trials.items():
             if trial.finished:
                 self._printed.add(number)
@@ -155,7 +156,7 @@ class PlainLines(LiveTable):
         super().trial_failed(trial)
 
     def close(self) -> None:
-        """Print what has not been yet."""
+        """Print the lines that are left."""
         self._show()
         self._print(summary_line(self._view))
 
@@ -197,11 +198,10 @@ def summary_line(view: SweepView) -> str:
     states = ", ".join(f"{counts[state]} {STATES[state]}" for state in ways if counts[state])
     trials = f"{view.finished()}{of} trials finished"
     parts = [f"[{text.duration(view.seconds)}]", trials + (f" ({states})" if states else "")]
-    best, point = view.best(), view.best_point()
-    if point is not None and view.search.repeat > 1:
-        parts.append(f"best {figure(point.value)} by point {point.number}")
-    elif best is not None:
-        parts.append(f"best {figure(best.value)} by trial {best.number}")
+    point = view.best_point()
+    if point is not None:
+        which = f"point {point.number}" if view.search.repeat > 1 else f"trial {point.trials[-1].number}"
+        parts.append(f"best {figure(point.value)} by {which}")
     left = view.time_left()
     if left is not None and view.finished() != view.total:
         parts.append(f"about {about(left)} left")
@@ -218,7 +218,7 @@ def open_live(view: SweepView, plain: bool | None = None) -> LiveTable:
 
     :param plain: lines instead of the live table; None decides by whether stdout is a terminal
     """
-    # The real stream, also when `run.logs.capture` stands in for it.
+    # The real stream, also while `supervise.logs.capture` replaces it.
     stream = steady(getattr(sys.stdout, "wrapped", sys.stdout))
     out = RichConsole(file=stream, force_jupyter=False, highlight=False, emoji=False, markup=False)
     if plain is None:

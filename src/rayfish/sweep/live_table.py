@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from rich.box import SIMPLE_HEAD
@@ -37,28 +35,13 @@ LOOK = {
 _LABELS, _CURVE, _LONGEST_VALUE, _GAP = 9, 12, 16, 2
 
 
-@dataclass
-class TrialRow:
-    """One line of the table: a trial, or a point where each is tried several times."""
-
-    name: str
-    state: str
-    score: str
-    step: float
-    seconds: float
-    curve: Sequence[tuple[float, float]]
-    params: Mapping[str, Any]
-    best: bool = False
-    failures: int = 0
-
-
 def draw(
     view: SweepView, shares: Mapping[str, float], width: int, height: int, *, ended: bool = False
 ) -> RenderableType:
     """The panel for a terminal of this size.
 
-    :param shares: of the parameters in how the score varies, as far as they are known
-    :param ended: the last picture, which stays: no hint at keys
+    :param shares: of the parameters in the variation of the score, as far as they are known
+    :param ended: this is the last picture, which stays
     """
     width = min(width, WIDEST)
     roomy = height >= 30
@@ -83,7 +66,7 @@ def draw(
 
 
 def _progress(view: SweepView, width: int) -> Text:
-    """A bar of what has ended, coloured by how; without a planned number, only the number."""
+    """A bar of the trials that have ended, coloured by state; only their number if no total is planned."""
     counts = view.counts()
     finished = view.finished()
     if view.total is None:
@@ -139,15 +122,14 @@ def _facts(view: SweepView, shares: Mapping[str, float], width: int) -> Table:
 
 def _best(view: SweepView) -> Text:
     line = Text(no_wrap=True, overflow="ellipsis")
-    point, trial = view.best_point(), view.best()
-    if point is None or trial is None:
+    point = view.best_point()
+    if point is None:
         return line.append("no score yet", style=LABEL)
-    repeated = view.search.repeat > 1
-    line.append(_interval(point) if repeated else figure(trial.value), style=f"bold {CURVE[0]}")
-    line.append(f"   {'point' if repeated else 'trial'} ", style=LABEL)
-    line.append(str(point.number if repeated else trial.number), style="bold")
+    line.append(_interval(point), style=f"bold {CURVE[0]}")
+    line.append("   point " if view.search.repeat > 1 else "   trial ", style=LABEL)
+    line.append(str(point.number if view.search.repeat > 1 else point.trials[-1].number), style="bold")
     names = short_names(view.space.keys)
-    for key, value in (point.params if repeated else trial.earned_with).items():
+    for key, value in point.params.items():
         line.append(f"   {names.get(key, key)} ", style=LABEL)
         line.append(shown(value, 40))
     return line
@@ -161,63 +143,20 @@ def _interval(point: Point) -> str:
     return f"{figure(point.value)} [{figure(point.low)}, {figure(point.high)}]"
 
 
-def _rows(view: SweepView, most: int) -> list[TrialRow]:
-    """The ones that run, at most half of the room when there are others; then the best that have ended."""
-    every = _point_rows(view) if view.search.repeat > 1 else _trial_rows(view)
-    active = [row for row in every if row.state in (RUNNING, PAUSED)]
-    ended = [row for row in every if row.state in (DONE, STOPPED)]
+def _rows(view: SweepView, most: int) -> list[Point]:
+    """The points that run, at most half of the room when there are others; then the best that have ended."""
+    points = view.points()
+    running = [point for point in points if point.state == RUNNING]
+    active = running + [point for point in points if point.state == PAUSED]
+    ended = [point for point in points if point.state in (DONE, STOPPED)]
     room = most - min(len(ended), most // 2)
     return [*active[:room], *ended[: most - min(len(active), room)]]
 
 
-def _trial_rows(view: SweepView) -> list[TrialRow]:
-    best, sign = view.best(), view.search.sign
-    trials = sorted(view.trials.values(), key=lambda t: _place(t, sign))
-    return [
-        TrialRow(
-            str(t.number), t.state, figure(t.value), t.step, t.seconds, t.curve, t.earned_with, t is best
-        )
-        for t in trials
-    ]
-
-
-def _place(trial: Trial, sign: float) -> tuple[int, float]:
-    """Those that run in their own order, then the ones that wait, then the others, best first."""
-    if trial.finished:
-        return 2, math.inf if trial.value is None else -sign * trial.value
-    return int(trial.state != RUNNING), float(trial.number)
-
-
-def _point_rows(view: SweepView) -> list[TrialRow]:
-    best = view.best_point()
-    rows = []
-    for point in view.points():
-        latest = next((t for t in point.trials if t.state == RUNNING), point.trials[-1])
-        ended = sum(trial.finished for trial in point.trials)
-        failures = sum(trial.state == FAILED for trial in point.trials)
-        name = f"{point.number}  {ended}/{max(view.search.repeat, len(point.trials))}"
-        seconds = sum(trial.seconds for trial in point.trials)
-        is_best = best is not None and point.number == best.number
-        rows.append(
-            TrialRow(
-                name,
-                point.state,
-                _interval(point),
-                latest.step,
-                seconds,
-                latest.curve,
-                point.params,
-                is_best,
-                failures,
-            )
-        )
-    return rows
-
-
-def _table(view: SweepView, rows: Sequence[TrialRow], shares: Mapping[str, float], width: int) -> Table:
-    wide = width >= 100
+def _table(view: SweepView, rows: Sequence[Point], shares: Mapping[str, float], width: int) -> Table:
     table = Table(box=None, padding=(0, _GAP, 0, 0), pad_edge=False, show_edge=False, header_style=LABEL)
-    cells = [_cells(view, row, wide) for row in rows]
+    best = view.best_point()
+    cells = [_cells(view, row, wide=width >= 100, best=row == best) for row in rows]
     heads = ["point" if view.search.repeat > 1 else "trial", "", "score", _unit(view.time), "time", "curve"]
     for index, head in enumerate(heads):
         table.add_column(head, justify="right" if index in (0, 2, 3, 4) else "left", no_wrap=True)
@@ -227,32 +166,32 @@ def _table(view: SweepView, rows: Sequence[TrialRow], shares: Mapping[str, float
         table.add_column(chosen[key], no_wrap=True, overflow="ellipsis")
     for row, first in zip(rows, cells, strict=True):
         values = [shown(row.params[key], _LONGEST_VALUE) if key in row.params else "" for key in chosen]
-        table.add_row(
-            *first,
-            *(
-                Text(value, style="" if row.best else LABEL if row.state == STOPPED else "")
-                for value in values
-            ),
-        )
+        style = LABEL if row.state == STOPPED and row != best else ""
+        table.add_row(*first, *(Text(value, style=style) for value in values))
     return table
 
 
-def _cells(view: SweepView, row: TrialRow, wide: bool) -> list[Text]:
-    """A row up to its parameters."""
+def _cells(view: SweepView, row: Point, *, wide: bool, best: bool) -> list[Text]:
+    """A row up to its parameters; curve and step are those of the trial that runs, else of the last one."""
+    repeat, stopped = view.search.repeat, row.state == STOPPED
+    latest = next((trial for trial in row.trials if trial.state == RUNNING), row.trials[-1])
+    ended = sum(trial.finished for trial in row.trials)
+    failures = sum(trial.state == FAILED for trial in row.trials) if repeat > 1 else 0
+    name = f"{row.number}  {ended}/{max(repeat, len(row.trials))}" if repeat > 1 else str(latest.number)
     sign, style = LOOK[row.state]
     state = Text(sign + (f" {STATES[row.state].split()[0]}" if wide else ""), style=style)
-    if row.failures:
-        state.append(f" {LOOK[FAILED][0]}{row.failures}", style=LOOK[FAILED][1])
-    width = min(len(row.curve), _CURVE if wide else 8)  # a mark per report: two reports are no curve
-    curve = spark.area([value for _, value in row.curve], width)[0]
-    strong = f"bold {CURVE[0]}" if row.best else "" if row.state != STOPPED else LABEL
+    if failures:
+        state.append(f" {LOOK[FAILED][0]}{failures}", style=LOOK[FAILED][1])
+    width = min(len(latest.curve), _CURVE if wide else 8)  # a mark per report: two reports are no curve
+    curve = spark.area([value for _, value in latest.curve], width)[0]
+    steps = text.rate(latest.step) if latest.step >= 10_000 else f"{latest.step:g}"
     return [
-        Text(row.name, style="bold" if row.best else LABEL),
+        Text(name, style="bold" if best else LABEL),
         state,
-        Text(row.score, style=strong),
-        Text(text.rate(row.step) if row.step >= 10_000 else f"{row.step:g}", style=LABEL),
-        Text(text.duration(row.seconds), style=LABEL),
-        Text(curve, style=CURVE[0] if row.best else CURVE[2] if row.state != STOPPED else BORDER),
+        Text(_interval(row), style=f"bold {CURVE[0]}" if best else LABEL if stopped else ""),
+        Text(steps, style=LABEL),
+        Text(text.duration(sum(trial.seconds for trial in row.trials)), style=LABEL),
+        Text(curve, style=CURVE[0] if best else BORDER if stopped else CURVE[2]),
     ]
 
 
@@ -267,8 +206,7 @@ def fitting(
 ) -> dict[str, str]:
     """The parameters whose columns fit into so many characters, with their headings.
 
-    Those that matter most are kept, and stand in the order of the search space, so that columns do not
-    change places while the shares do.
+    Those that matter most are kept, in the order of the search space, so that columns do not change places.
     """
     points = list(points)
     names = short_names(view.space.keys)
@@ -304,31 +242,20 @@ class _BestPoints:
     def __init__(self, view: SweepView, points: Sequence[Point]) -> None:
         self._view = view
         self._points = points
+        self._what = "point" if view.search.repeat > 1 else "trial"
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        columns = self._table([key for key in self._view.space.keys if self._used(key)])
+        keys = [key for key in self._view.space.keys if any(key in p.params for p in self._points)]
+        columns = self._table(keys)
         fits = Measurement.get(console, options.update(width=10_000), columns).maximum <= options.max_width
-        yield Text(self._title(), style="bold")
+        of = text.counted(len(self._view.points()), self._what)
+        yield Text(f"The best {len(self._points)} of {of} by {self._view.metric}", style="bold")
         yield columns if fits else self._table(None)
 
-    def _title(self) -> str:
-        what = "point" if self._view.search.repeat > 1 else "trial"
-        of = text.counted(len(self._view.points()), what)
-        return f"The best {len(self._points)} of {of} by {self._view.metric}"
-
-    def _used(self, key: str) -> bool:
-        return any(key in point.params for point in self._points)
-
     def _table(self, keys: list[str] | None) -> Table:
-        repeated = self._view.search.repeat > 1
         names = short_names(self._view.space.keys)
-        table = Table(
-            box=SIMPLE_HEAD,
-            header_style=LABEL,
-            border_style=BORDER,
-            pad_edge=False,
-        )
-        table.add_column("point" if repeated else "trial", justify="right", style=LABEL)
+        table = Table(box=SIMPLE_HEAD, header_style=LABEL, border_style=BORDER, pad_edge=False)
+        table.add_column(self._what, justify="right", style=LABEL)
         table.add_column("score", justify="right", no_wrap=True)
         table.add_column("", no_wrap=True)
         for key in keys if keys is not None else ["parameters"]:
@@ -338,7 +265,7 @@ class _BestPoints:
             values = [shown(point.params[key], 40) if key in point.params else "" for key in keys or ()]
             line = "  ".join(f"{names.get(k, k)}={shown(v, 40)}" for k, v in point.params.items())
             table.add_row(
-                str(point.number if repeated else point.trials[-1].number),
+                str(point.number if self._what == "point" else point.trials[-1].number),
                 Text(_interval(point), style=f"bold {CURVE[0]}" if rank == 0 else ""),
                 Text(sign, style=style),
                 *map(Text, values if keys is not None else [line]),
@@ -347,7 +274,7 @@ class _BestPoints:
 
 
 def _failures(failed: Sequence[Trial]) -> Text:
-    """One line per kind of error, with the trials that it ended; the first one's error stands for all."""
+    """One line per kind of error with its trials; the first one's error stands for all."""
     grouped: dict[str, list[Trial]] = {}
     for trial in failed:
         kind = re.sub(r"[-+]?\d[\d.]*(e[-+]?\d+)?", "0", trial.error.replace(trial.name, ""))

@@ -1,8 +1,7 @@
-"""The sweep itself: points are asked for, trials run, reports judged, everything written down.
+"""The loop of a sweep: it asks for points, runs trials, judges reports and records everything.
 
 Every decision is an event in `trials.jsonl` before it has an effect elsewhere; the trials in memory
-are what the events say. A resumed sweep reads the events, tells searcher and scheduler what they knew,
-and goes on.
+are the state that the events give. A resumed sweep replays them for searcher and scheduler.
 """
 
 from __future__ import annotations
@@ -16,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from rayfish.errors import RayfishError
+from rayfish.metrics.sinks.jsonl import read_jsonl
 from rayfish.supervise.signals import Interrupts
 from rayfish.supervise.watchdog import RayWatch
 from rayfish.sweep import messages, records
@@ -26,7 +26,7 @@ from rayfish.sweep.records import DONE, FAILED, PAUSED, PENDING, RUNNING, STOPPE
 from rayfish.sweep.schedulers import PAUSE, STOP, Move, Scheduler, open_scheduler
 from rayfish.sweep.searchers import Known, Searcher, open_searcher
 from rayfish.sweep.searchers.base import position, require_point
-from rayfish.sweep.task import Resources, Task
+from rayfish.sweep.task import Task
 from rayfish.sweep.view import SweepView
 from rayfish.sweep.worker import Reply
 from rayfish.sweep.workers import Lost, TrialWorkers
@@ -51,13 +51,9 @@ def open_search_state(plan: Plan) -> SearchState:
 
 
 class Loop:
-    """One session of a sweep.
+    """The loop of one session.
 
-    :param plan: what is tuned and how
-    :param folder: where it is kept
-    :param workers: the workers
-    :param view: what the display shows; its trials are the loop's own
-    :param search_state: who proposes points, and who ends trials early
+    :param view: for the display; its trials are the loop's own
     """
 
     def __init__(
@@ -74,7 +70,7 @@ class Loop:
         self._unfinished: dict[int, Trial] = {}
         self._of_point: dict[int, list[Trial]] = {}
         view.trials = self.trials
-        self.table = folder.open_table()
+        self.table = records.EventTable(folder.table_file)
         self.searcher, self.scheduler = search_state
         view.total = (self.searcher.total or plan.points) * plan.search.repeat
         self.points = 0
@@ -86,18 +82,22 @@ class Loop:
         self._moves: dict[int, Move] = {}
         self._donors: dict[int, str] = {}
         self._last_step: dict[int, float] = {}
-        self._noted_no_checkpoints = self._doubted = self._lacks_checkpoints = False
+        self._lacks_checkpoints = False
         self._repeated: dict[int, dict[str, float | None]] = {}
         self._losses: dict[int, int] = {}
         self._too_large: set[int] = set()
-        self._noted_waiting: set[int] = set()
+        self._noted: set[str | int] = set()
         self._begun = time.monotonic() - float(folder.data.get("seconds") or 0.0)
 
     # -- the course of a session ------------------------------------------------------------------
 
-    def recall(self) -> None:
-        """Takes up where the table ends: finished trials stay, interrupted ones wait to go on."""
-        events = [self._whole(event) for event in records.read_events(self.folder.table_file)]
+    def recall(self) -> str:
+        """Continues where the table ends: finished trials stay, interrupted ones wait to go on.
+
+        Returns a message on damaged lines of the table; "" where there are none.
+        """
+        damaged: list[int] = []
+        events = [self._whole(event) for event in records.read_events(self.folder.table_file, damaged)]
         for event in events:
             self._apply(event)
         events += self._rescore() + self._try_failed_again()
@@ -107,33 +107,43 @@ class Loop:
             if trial.state == RUNNING:
                 trial.state = PENDING
         self._donors, self._saved = records.taken_last(events), records.saved_before(events)
-        self._make_whole()
+        for point, trials in list(self._of_point.items()):  # repetitions that a cut table has lost
+            self._add_trials(point, trials[0].params, len(trials))
         self.searcher.recall([self._known(point) for point in sorted(self._of_point)])
         self._begun = time.monotonic() - float(self.folder.data.get("seconds") or 0.0)
         self.table.write("resume")
         self.folder.update(metric=self.plan.metric)
+        return records.damage_in(self.folder.table_file, damaged)
 
     def _rescore(self) -> list[dict[str, Any]]:
         """Trials get the scores of another `search.metric`; those without one run again."""
         changed = self.folder.data.get("metric", self.plan.metric) != self.plan.metric
         trials = list(self.trials.values()) if changed else []
-        return [self._write("rescore", t.number, **self.plan.rescored(t, self.folder.trials)) for t in trials]
+        return [self._write("rescore", trial.number, **self._rescored(trial)) for trial in trials]
+
+    def _rescored(self, trial: Trial) -> dict[str, Any]:
+        """A trial's scores by the metric of now, from its reports, and its state with them."""
+        metric, curve, state = self.plan.metric, [], trial.state
+        reports = read_jsonl(self.folder.trials / trial.name / "metrics.jsonl") or [trial.metrics]
+        for count, metrics in enumerate(map(self.plan.with_score, reports), 1):
+            step, value = messages.number(metrics.get(self.plan.time)), messages.number(metrics.get(metric))
+            if value is not None:
+                curve.append((count if step is None else step, value))
+            elif messages.is_not_finite(metrics.get(metric)) and self.search.score == "last":
+                curve.clear()  # it has no score unless a later report has one
+        if trial.unscored or state in (DONE, STOPPED):
+            cut_short = state == STOPPED and trial.value is None  # the metric before was the reason
+            state = PENDING if cut_short or not curve else DONE if trial.unscored else state
+        return {"state": state, "curve": curve}
 
     def _try_failed_again(self) -> list[dict[str, Any]]:
-        """Failed trials that have a retry left by now: `search.max_failures` may have been raised."""
+        """Failed trials that have a retry left: `search.max_failures` may have been raised."""
         limit = self.search.max_failures
         again = [t for t in self.trials.values() if t.state == FAILED and t.failures < limit]
         return [self._write("lost", t.number, failures=1, error=t.error, details=t.details) for t in again]
 
-    def _make_whole(self) -> None:
-        """Makes up for repetitions that a cut table has lost."""
-        for point in range(1, self.points + 1):
-            trials = self._of_point.get(point, [])
-            if trials and len(trials) < self.search.repeat:
-                self._add_trials(point, trials[0].params, len(trials))
-
     def _whole(self, event: dict[str, Any]) -> dict[str, Any]:
-        """Its point as the space has it: JSON has no tuples."""
+        """The event with its point as the space has it: JSON has no tuples."""
         if "params" not in event:
             return event
         found = dict(event["params"])
@@ -144,8 +154,8 @@ class Loop:
         require_point(self.plan.space, found, str(self.folder.table_file))
         return {**event, "params": found}
 
-    def run(self, live: LiveTable, interrupts: Interrupts, lookout: RayWatch) -> str:
-        """Until all is done or something ends it; gives the sweep's status."""
+    def run(self, live: LiveTable, interrupts: Interrupts, watch: RayWatch) -> str:
+        """Runs until all is done or something ends it; returns the sweep's status."""
         self.live = live
         looked = time.monotonic()
         for trial in self.trials.values() if self.search.repeat == 1 else ():
@@ -153,10 +163,10 @@ class Loop:
         for known in map(self._known, self._of_point) if self.search.repeat > 1 else ():
             self._reached(f"point {known.number}", known.value if known.state != "open" else None)
         while True:
-            lookout.require_ray()
+            watch.require_ray()
             self.folder.require_held()
-            self._look_at_the_clock(interrupts)
-            if not lookout.silent or self.ending:
+            self._check_time(interrupts)
+            if not watch.silent or self.ending:
                 self._fill()
                 if not self.workers.busy and not self._waits_for_machines(interrupts):
                     break
@@ -168,15 +178,13 @@ class Loop:
             if time.monotonic() - looked > 3.0:
                 looked = time.monotonic()
                 self._keep_time()
-                if not lookout.silent:
+                if not watch.silent:
                     self._count_slots()
         self._keep_time()
         self.view.over = True
         if self.plan.population and not self.ending and not any(t.moves for t in self.trials.values()):
-            in_turns, unsaved = len(self.trials) > self.view.slots, self._lacks_checkpoints
-            self.live.note(
-                messages.nobody_moved(self.search, self.plan.time, in_turns=in_turns, unsaved=unsaved)
-            )
+            reason = {"in_turns": len(self.trials) > self.view.slots, "unsaved": self._lacks_checkpoints}
+            self.live.note(messages.no_moves(self.search, self.plan.time, **reason))
         self.table.write("stop", why=self.ending or "all trials are done")
         return records.STOPPED if interrupts.requested else DONE
 
@@ -191,22 +199,20 @@ class Loop:
             self.view.slots = slots
 
     def _waits_for_machines(self, interrupts: Interrupts) -> bool:
-        """Whether there is work and no machine left to do it; more may come, or somebody gives up."""
+        """Whether there is work but no machine for it now: more may join the cluster."""
         work = self._too_large or (not self.view.slots and (self._waiting() or self._more()))
         if self.ending or interrupts.requested or not work:
             return False
         time.sleep(_LOOK_EVERY_S)
         return True
 
-    def _wait_for_machines(self, trial: Trial, resources: Resources) -> None:
-        """A trial for which there was room when the sweep began, and is none now."""
-        if trial.number not in self._noted_waiting:
-            self._noted_waiting.add(trial.number)
-            self.live.note(f"trial {trial.number} waits: {self.workers.capacity.lacking(resources)}")
-        self._too_large.add(trial.number)
+    def _note_once(self, key: str | int, line: str) -> None:
+        if key not in self._noted:
+            self._noted.add(key)
+            self.live.note(line)
 
     def close(self) -> None:
-        """The table is closed; workers end."""
+        """Ends the workers and closes the table."""
         self.workers.close()
         self.table.close()
 
@@ -214,7 +220,7 @@ class Loop:
         self.view.seconds = time.monotonic() - self._begun
         self.folder.update(seconds=round(self.view.seconds, 1))
 
-    def _look_at_the_clock(self, interrupts: Interrupts) -> None:
+    def _check_time(self, interrupts: Interrupts) -> None:
         self.view.seconds = time.monotonic() - self._begun
         budget = self.search.time_budget_s
         self._interrupted = bool(interrupts.requested)
@@ -258,7 +264,7 @@ class Loop:
         return not self._no_more_points and self.points < (self.searcher.total or self.plan.points)
 
     def _add_point(self) -> bool:
-        """Asks for one more point and makes its trials; False where there is none."""
+        """Asks for one more point and makes its trials; False if there is none."""
         if not self._more():
             return False
         params = self.searcher.ask(self.points + 1)
@@ -273,28 +279,23 @@ class Loop:
         for repetition in range(first, self.search.repeat):
             number = next(reversed(self.trials), 0) + 1
             seed = self.plan.seeds + repetition if self.search.repeat > 1 else None
-            self._write(
-                "new",
-                number,
-                name=messages.name(number, {} if self.plan.population else params, seed),
-                params=params,
-                point=point,
-                seed=seed,
-            )
+            name = messages.name(number, {} if self.plan.population else params, seed)
+            self._write("new", number, name=name, params=params, point=point, seed=seed)
             self.scheduler.add(number, params, point=point)
 
     def _start(self, trial: Trial) -> bool:
-        """Gives a trial to a worker; False where there is no room for it now."""
+        """Gives a trial to a worker; False if there is no room for it now."""
         try:
             payload = self.plan.target.payload(trial.params, trial.seed)
             resources = self.plan.target.resources(trial.params)
             if self.workers.capacity.fitting(resources) < 1:
-                if self.workers.has_fitted(resources):
-                    self._wait_for_machines(trial, resources)
+                if self.workers.has_fitted(resources):  # machines have left the cluster since
+                    lacking = self.workers.capacity.lacking(resources)
+                    self._note_once(trial.number, f"trial {trial.number} waits: {lacking}")
+                    self._too_large.add(trial.number)
                     return True
-                self.workers.capacity.require(
-                    resources, "this point asks for more than the others; narrow the space"
-                )
+                hint = "this point asks for more than the others; narrow the space"
+                self.workers.capacity.require(resources, hint)
         except RayfishError as error:
             self._end(trial, FAILED, error=error.what, details=str(error))
             return True
@@ -336,7 +337,7 @@ class Loop:
             raise RayfishError(reply.error, f"{reply.hint}; then rayfish tune --resume {self.folder.path}")
         trial.seconds += reply.seconds
         if what == "begin" and not reply.error:
-            self._donors.pop(trial.number, None)  # it has what it goes on from
+            self._donors.pop(trial.number, None)  # it has copied the checkpoint
         if reply.error:
             self.workers.release(trial.number)
             self._failed(trial, reply)
@@ -354,7 +355,7 @@ class Loop:
         decision = ""
         for metrics in reports:
             decision = self._judge(trial, metrics)
-            if len(reports) > 1:  # what it had said before an interruption, it may say again
+            if len(reports) > 1:  # it may repeat reports of before an interruption
                 self._last_step[trial.number] = trial.step
             if decision in (STOP, PAUSE):
                 break
@@ -373,24 +374,24 @@ class Loop:
 
     def _go_on(self, trial: Trial) -> None:
         if self.ending:
-            again = self.plan.target.can_resume or self.plan.kind == "program"  # which then begins again
+            again = self.plan.target.can_resume or self.plan.kind == "program"  # which then restarts
             self._end_early(trial, PAUSED if self._interrupted and again else STOPPED, self.ending)
         else:
             self.workers.ask(trial.number, "step")
 
     def _judge(self, trial: Trial, metrics: Mapping[str, Any]) -> str:
-        """Writes a report down and asks the scheduler about it; "" where there is nothing to decide."""
+        """Records a report and asks the scheduler about it; "" if there is nothing to decide."""
         metrics = self.plan.with_score(metrics)
         trial.metrics = dict(metrics)
-        step = messages.number(metrics.get(self.plan.time))
-        value = messages.number(metrics.get(self.plan.metric))
+        counter, metric = self.plan.time, self.plan.metric
+        step, value = messages.number(metrics.get(counter)), messages.number(metrics.get(metric))
         if step is None:
             step = trial.step + 1
         if step <= self._last_step.get(trial.number, -math.inf):
             self._repeated[trial.number] = {"step": step, "value": value}
             return ""  # it went back to a checkpoint: a repeated report
         self._repeated.pop(trial.number, None)
-        diverged = {"diverged": True} if messages.is_not_finite(metrics.get(self.plan.metric)) else {}
+        diverged = {"diverged": True} if messages.is_not_finite(metrics.get(metric)) else {}
         if trial.unearned and trial.moves:  # the first report since: before it, a trial may just end
             point = messages.point(trial.params)
             self.live.note(f"trial {trial.number} goes on from trial {trial.moves[-1][1]} with {point}")
@@ -399,26 +400,18 @@ class Loop:
         )
         self._losses.pop(trial.number, None)
         if value is None:
-            self._doubt_the_metric(trial)
+            if metric not in metrics and "doubt" not in self._noted:
+                doubt = messages.doubt(metric, metrics)
+                if doubt:  # the metric may still come, so nothing ends
+                    self._note_once("doubt", f"trial {trial.number} {doubt}")
             return ""
         if self.search.repeat == 1:
             self.searcher.report(trial.point, step, value)
-        decision = self.scheduler.report(
-            trial.number, {**metrics, self.plan.time: step, self.plan.metric: value}
-        )
+        decision = self.scheduler.report(trial.number, {**metrics, counter: step, metric: value})
         self._follow_orders()
         if self.search.repeat == 1:
             self._reached(f"trial {trial.number}", trial.value)
         return decision
-
-    def _doubt_the_metric(self, trial: Trial) -> None:
-        """Told once, at the first report without it; it may still come, so nothing ends."""
-        if self.plan.metric in trial.metrics or self._doubted:
-            return
-        doubt = messages.doubt(self.plan.metric, trial.metrics)
-        if doubt:
-            self._doubted = True
-            self.live.note(f"trial {trial.number} {doubt}")
 
     def _reached(self, who: str, value: float | None) -> None:
         goal = self.search.goal
@@ -433,13 +426,13 @@ class Loop:
     def _end_early(self, trial: Trial, how: str, why: str) -> None:
         self._ending_as[trial.number] = (how, why)
         if how == PAUSED and self.plan.population:
-            self._saving.add(trial.number)  # others may be told to go on from where it ends
+            self._saving.add(trial.number)  # others may start from its checkpoint
         self.workers.ask(trial.number, "end", PAUSED if how == PAUSED else STOPPED, why)
 
     def _ended_early(self, trial: Trial, reply: Reply) -> None:
         how, why = self._ending_as.pop(trial.number)
         if reply.spoiled:
-            self.workers.drop(trial.number)  # something of the trial still runs in that process
+            self.workers.drop(trial.number)  # a part of the trial still runs in that process
         else:
             self.workers.release(trial.number)
         if how != PAUSED:
@@ -450,12 +443,8 @@ class Loop:
         self.scheduler.paused(trial.number)
         self._keep(trial, reply.saved)
         self._move(trial)
-        if not reply.saved and not self.ending and not self._noted_no_checkpoints:
-            self._noted_no_checkpoints = True
-            self.live.note(
-                "trials that wait begin again from nothing: none of them has a checkpoint "
-                "(a function gives one with report(..., checkpoint=folder))"
-            )
+        if not reply.saved and not self.ending:
+            self._note_once("unsaved", messages.RESTART_FROM_NOTHING)
 
     def _complete(self, trial: Trial) -> None:
         again = self._repeated.pop(trial.number, None)
@@ -474,17 +463,17 @@ class Loop:
             self._end(trial, DONE)
 
     def _failed(self, trial: Trial, reply: Reply) -> None:
-        if messages.tells_of_a_full_disk(f"{reply.error}\n{reply.details}") and self.folder.is_full():
+        if messages.is_of_a_full_disk(f"{reply.error}\n{reply.details}") and self.folder.is_full():
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))  # every trial would fail
         hint = f"\n  next step: {reply.hint}" if reply.hint else ""
-        error = messages.readable(reply.error + hint)
+        error, details = messages.readable(reply.error + hint), messages.readable(reply.details)
         if trial.failures < self.search.max_failures:
-            self._again(trial, error, messages.readable(reply.details), failures=1)
+            self._again(trial, error, details, failures=1)
         else:
-            self._end(trial, FAILED, error=error, details=messages.readable(reply.details))
+            self._end(trial, FAILED, error=error, details=details)
 
     def _lost(self, trial: Trial, lost: Lost) -> None:
-        """A process that went away: with its machine it is no failure, but neither for ever."""
+        """A process that is gone; with its machine, it does not count as a failure the first few times."""
         losses = self._losses[trial.number] = self._losses.get(trial.number, 0) + 1
         if lost.node and losses <= _NODE_RETRIES:
             self._again(trial, lost.why, "", failures=0)
@@ -513,7 +502,7 @@ class Loop:
         self._tell(trial.point)
 
     def _tell(self, point: int) -> None:
-        """The searcher hears of a point when the last of its repetitions has ended."""
+        """Reports a point to the searcher when the last of its repetitions has ended."""
         known = self._known(point)
         if known.state != "open":
             self.searcher.tell(point, known.value, pruned=known.state == STOPPED)
@@ -534,7 +523,7 @@ class Loop:
         value = sum(values) / len(values) if values else None
         return Known(point, dict(params), state, value, list(curve))
 
-    # -- what the scheduler orders about other trials ---------------------------------------------
+    # -- orders of the scheduler for other trials -------------------------------------------------
 
     def _follow_orders(self) -> None:
         orders = self.scheduler.orders()
@@ -549,7 +538,7 @@ class Loop:
                 self._move(self.trials[move.number])
 
     def _keep(self, trial: Trial, saved: str) -> None:
-        """A checkpoint was written; where others may go on from it, it is kept and noted."""
+        """A checkpoint was written; in a population, a copy of it is kept for others."""
         if saved and self.plan.population:
             target = self.plan.target
             at = target.step_of(saved) if self.plan.time == target.step_name else None
@@ -560,14 +549,14 @@ class Loop:
         self._save_settled(trial.number)
 
     def _save_settled(self, number: int) -> None:
-        """Nothing more is to be waited for from this trial; others may wait for its checkpoint."""
+        """This trial saves nothing more now; others may wait for its checkpoint."""
         self._saving.discard(number)
         for move in list(self._moves.values()):
             if move.source == number and move.number not in self.workers.busy:
                 self._move(self.trials[move.number])
 
     def _move(self, trial: Trial) -> None:
-        """Population based training: the trial goes on as another one, with parameters of its own."""
+        """Population based training: restarts the trial from another one's checkpoint, with a new point."""
         move = self._moves.get(trial.number)
         if move is None or move.source in self._saving:
             return
@@ -578,9 +567,8 @@ class Loop:
             self.scheduler.stayed(trial.number, trial.params)
             return
         self._donors[trial.number] = saved
-        self._write(
-            "move", trial.number, source=move.source, step=step, params=dict(move.params), donor=saved
-        )
+        moved = {"source": move.source, "step": step, "params": dict(move.params), "donor": saved}
+        self._write("move", trial.number, **moved)
 
     def _write(self, event: str, number: int, **fields: Any) -> dict[str, Any]:
         line = self.table.write(event, number, **fields)
@@ -590,10 +578,11 @@ class Loop:
     def _apply(self, event: Mapping[str, Any]) -> None:
         records.apply(self.trials, event, sign=self.search.sign, score=self.search.score)
         trial = self.trials.get(event.get("trial", 0))
-        if trial is not None and event["event"] == "new":
-            self._unfinished[trial.number] = trial
+        if trial is None:
+            return
+        if event["event"] == "new":
             self._of_point.setdefault(trial.point, []).append(trial)
-        elif trial is not None and trial.finished:
+        if trial.finished:
             self._unfinished.pop(trial.number, None)
-        elif trial is not None:
+        else:
             self._unfinished[trial.number] = trial

@@ -1,4 +1,4 @@
-"""What the loop says of trials, and the names it gives them."""
+"""Messages of the loop, and the names of trials."""
 
 from __future__ import annotations
 
@@ -15,6 +15,10 @@ from rayfish.sweep.experiment import METRIC
 from rayfish.sweep.schedulers import INTERVAL
 from rayfish.sweep.settings import Search
 
+RESTART_FROM_NOTHING = (
+    "trials that wait begin again from nothing: none of them has a checkpoint "
+    "(a function gives one with report(..., checkpoint=folder))"
+)
 _LONGEST_NAME = 60
 
 
@@ -32,8 +36,8 @@ def point(params: Mapping[str, Any]) -> str:
 
 
 def doubt(metric: str, metrics: Mapping[str, Any]) -> str:
-    """What a report without the metric has in its place; "" where the metric may come later."""
-    known = sorted(str(key) for key, value in metrics.items() if number(value) is not None)
+    """What a report without the metric has in its place; "" if the metric may come later."""
+    known = sorted(_numbers_in(metrics))
     early = metric.startswith("env/") and not metrics.get(names.EPISODES, 1)
     if metric in names.fixed() or early or not known:  # the first episode or evaluation brings it
         return ""
@@ -44,7 +48,7 @@ def doubt(metric: str, metrics: Mapping[str, Any]) -> str:
 
 def unreported(metric: str, metrics: Mapping[str, Any]) -> tuple[str, str]:
     """The error of a trial that ended without a score, and all that it reported."""
-    known = sorted(str(key) for key, value in metrics.items() if number(value) is not None)
+    known = sorted(_numbers_in(metrics))
     what = f"it ended without reporting {metric!r}"
     if not known:
         return f"{what}, or any other number", ""
@@ -58,15 +62,15 @@ def unreported(metric: str, metrics: Mapping[str, Any]) -> tuple[str, str]:
 
 
 def other_metric(metric: str, metrics: Mapping[str, Any]) -> str:
-    """A metric for trials that lack this one: `NAME` where none is meant; "" where this one is right."""
-    known = [str(key) for key, value in metrics.items() if number(value) is not None]
+    """A metric for trials that lack this one: `NAME` if none is similar; "" if this one is right."""
+    known = _numbers_in(metrics)
     if metric in metrics or metric in names.fixed() or not known:
         return ""
     return next(iter(did_you_mean(metric, known)), METRIC if METRIC in known else "NAME")
 
 
 def readable(text: str) -> str:
-    """What a program printed, without what only a terminal understands."""
+    """The output of a program without control characters of terminals."""
     return "".join(sign for sign in plain(text) if sign.isprintable() or sign in "\n\t")
 
 
@@ -79,8 +83,8 @@ def taking_turns(search: Search, trials: int, slots: int) -> str:
     )
 
 
-def nobody_moved(search: Search, time: str, *, in_turns: bool, unsaved: bool = False) -> str:
-    """What to do about a population that stayed as it was.
+def no_moves(search: Search, time: str, *, in_turns: bool, unsaved: bool = False) -> str:
+    """What to do about a population in which no trial was copied.
 
     :param in_turns: fewer trials ran at a time than there are
     :param unsaved: trials were chosen to be copied, and had no checkpoint
@@ -96,11 +100,11 @@ def nobody_moved(search: Search, time: str, *, in_turns: bool, unsaved: bool = F
 
 
 def on_ending(kind: str) -> str:
-    """What becomes of the trials that run when a sweep ends."""
+    """What happens to running trials when a sweep ends."""
     return "running programs are ended" if kind == "program" else "running trials end with their next report"
 
 
-def tells_of_a_full_disk(text: str) -> bool:
+def is_of_a_full_disk(text: str) -> bool:
     """Whether an error is about space, and not about the trial."""
     return any(os.strerror(code) in text for code in (errno.ENOSPC, errno.EDQUOT))
 
@@ -111,10 +115,14 @@ def is_not_finite(value: Any) -> bool:
 
 
 def number(value: Any) -> float | None:
-    """A score as a number; None for what is none, or not finite."""
+    """A score as a number; None if it is none, or not finite."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
     return float(value) if math.isfinite(value) else None
+
+
+def _numbers_in(metrics: Mapping[str, Any]) -> list[str]:
+    return [str(key) for key, value in metrics.items() if number(value) is not None]
 
 
 def _short(value: Any) -> str:

@@ -1,4 +1,4 @@
-"""What remains of a sweep: its best point as a ready file, the best trial linked, the page, the result."""
+"""What remains of a sweep: its best point as a ready file, the best trial linked, the table, the result."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import math
 import os
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -31,31 +31,25 @@ from rayfish.sweep.task import Task
 from rayfish.sweep.view import SweepView, stored_view
 
 _FIRST, _LAST = ("trial", "point", "state"), ("seed", "step", "seconds", "moves", "error", "folder")
-BEST_FILE, BEST_LINK, PAGE, TABLE = "best.yaml", "best", "report.html", "trials.csv"
+BEST_FILE, BEST_LINK, TABLE = "best.yaml", "best", "trials.csv"
 
 
-@dataclass
 class Result:
-    """What `rayfish.tune` gives back.
+    """The return value of `rayfish.tune`.
 
-    :param folder: the sweep's folder
-    :param status: done, or stopped where somebody interrupted it
-    :param trials: all trials in order, each with `params`, `value`, `state`, `curve`, `error`
-    :param metric: what counted
-    :param mode: max or min
-    :param seconds: it took, over all sessions
-    :param fixed: what a function was given besides; None for what is no function
-    :param view: all of it, as the page shows it
+    Its `trials` are in order, each with `params`, `value`, `state`, `curve` and `error`; `metric` and `mode`
+    say what was scored, `seconds` how long all sessions took together.
+
+    :param view: all of the sweep, as the page shows it
+    :param status: done, failed, or stopped by a signal
+    :param fixed: the arguments of a function that do not vary; None for anything else
     """
 
-    folder: Path
-    status: str
-    trials: list[Trial]
-    metric: str
-    mode: str
-    seconds: float
-    view: SweepView
-    fixed: dict[str, Any] | None = None
+    def __init__(self, view: SweepView, status: str, fixed: dict[str, Any] | None = None) -> None:
+        self.view, self.status, self.fixed = view, status, fixed
+        self.folder, self.metric, self.mode = view.folder, view.metric, view.search.mode
+        self.seconds = view.seconds
+        self.trials = [view.trials[number] for number in sorted(view.trials)]
 
     @property
     def best(self) -> Trial | None:
@@ -64,7 +58,7 @@ class Result:
 
     @property
     def best_config(self) -> dict[str, Any]:
-        """The best point: by dotted key, or, of a function, as it was given to it."""
+        """The best point: by dotted key, for a function as its argument."""
         return self._config(self._required())
 
     @property
@@ -76,7 +70,7 @@ class Result:
 
     @cached_property
     def importance(self) -> dict[str, float]:
-        """Share of each parameter in how scores differ; empty with too little data."""
+        """Share of each parameter in the variation of the scores; empty with too little data."""
         from rayfish.sweep.importance import importances
 
         return importances(self.view)
@@ -87,29 +81,29 @@ class Result:
         return [trial for trial in self.trials if trial.state == FAILED]
 
     def get_best_config(self, metric: str | None = None, mode: str | None = None) -> dict[str, Any]:
-        """As Ray Tune's results have it: the point with the best last report of any metric."""
+        """The point with the best last report of any metric, as in Ray Tune's results."""
         return self._config(self.get_best_trial(metric, mode))
 
     def get_best_trial(self, metric: str | None = None, mode: str | None = None) -> Trial:
-        """As Ray Tune's results have it: the trial with the best last report of any metric."""
-        metric = (todays_metric(metric) or metric) if metric else None
-        if metric in (None, self.metric) and mode in (None, self.mode):
+        """The trial with the best last report of any metric, as in Ray Tune's results."""
+        name = (todays_metric(metric) or metric) if metric else self.metric
+        if name == self.metric and mode in (None, self.mode):
             return self._required()
         sign = -1.0 if (mode or self.mode) == "min" else 1.0
-        known = [t for t in self.trials if isinstance(t.metrics.get(metric or self.metric), int | float)]
+        known = [trial for trial in self.trials if isinstance(trial.metrics.get(name), int | float)]
         if not known:
-            raise RayfishError(f"no trial reported {metric!r}", f"they were judged by {self.metric!r}")
-        return max(known, key=lambda t: sign * t.metrics[metric or self.metric])
+            raise RayfishError(f"no trial reported {name!r}", f"they were judged by {self.metric!r}")
+        return max(known, key=lambda trial: sign * trial.metrics[name])
 
     def get_best_checkpoint(
         self, trial: Trial | None = None, metric: str | None = None, mode: str | None = None
     ) -> Path:
-        """As Ray Tune's results have it: the best checkpoint of a trial, of the best one by default."""
+        """The best checkpoint of a trial, of the best one by default, as in Ray Tune's results."""
         chosen = trial or self.get_best_trial(metric, mode)
         return find_checkpoint(self.folder / "trials" / chosen.name)
 
     def dataframe(self) -> Any:
-        """As Ray Tune's results have it: one row per trial (needs pandas)."""
+        """One row per trial, as in Ray Tune's results (needs pandas)."""
         try:
             import pandas
         except ImportError:
@@ -142,14 +136,14 @@ def load_sweep(sweep: str | Path, root: str | Path = DEFAULT_ROOT) -> Result:
     view = stored_view(folder)
     if view.damage:
         note_once(f"{folder.path}: {view.damage}")
-    trials = [view.trials[number] for number in sorted(view.trials)]
-    fixed = _fixed(folder, trials) if folder.data.get("kind") == "function" else None
-    status = str(folder.data.get("status"))
-    return Result(folder.path, status, trials, view.metric, view.search.mode, view.seconds, view, fixed)
+    result = Result(view, str(folder.data.get("status")))
+    if folder.data.get("kind") == "function":
+        result.fixed = _fixed(folder, result.trials)
+    return result
 
 
 def _fixed(folder: SweepDirectory, trials: list[Trial]) -> dict[str, Any]:
-    """What a function was given besides its point, as the folder of a trial has it."""
+    """The arguments of a function that do not vary, from the folder of a trial."""
     for trial in trials:
         with suppress(OSError, ValueError):
             given: dict[str, Any] = parse_json((folder.trials / trial.name / "params.json").read_bytes())
@@ -202,9 +196,7 @@ def _cell(value: Any) -> Any:
 
 
 def write(plan: Plan, view: SweepView) -> list[tuple[str, str]]:
-    """Writes best.yaml, the link to the best trial, the table and the page; gives commands to go on with."""
-    from rayfish.report.sweep_page import write_page
-
+    """Writes best.yaml, the link to the best trial and the table; returns commands for the user."""
     here = shown(view.folder)
     atomic_write(view.folder / TABLE, table_of(view))
     steps = []
@@ -217,13 +209,11 @@ def write(plan: Plan, view: SweepView) -> list[tuple[str, str]]:
             steps.append((f"rayfish evaluate {here}/{BEST_LINK}", "score the best trial"))
         else:
             steps.append((f"cat {here}/{BEST_FILE}", "the best point"))
-    steps += _retries(view, f"rayfish tune --resume {here}")
-    write_page(view, view.folder / PAGE)
-    return [*steps, (f"open {here}/{PAGE}", "the sweep as a page")]
+    return steps + _retries(view, f"rayfish tune --resume {here}")
 
 
 def _retries(view: SweepView, resume: str) -> list[tuple[str, str]]:
-    """Commands for the trials that failed: by another metric those that lack it, the others once more."""
+    """Commands for the trials that failed: another metric for those that lack it, a retry for the others."""
     failed = [trial for trial in view.trials.values() if trial.state == FAILED]
     metrics = {t.number: messages.other_metric(view.metric, t.metrics) for t in failed if t.unscored}
     metric = next(filter(None, metrics.values()), "")
@@ -247,7 +237,7 @@ def _by_score(view: SweepView, trials: list[Trial]) -> list[Trial]:
 
 
 def best_run(sweep: Path) -> Path:
-    """The run of the best trial of a sweep, found by its scores; of a running sweep, the best so far.
+    """The run of the best trial of a sweep by its scores; of a running sweep, the best so far.
 
     :raises RunNotFound: there is none, with the reason
     """
@@ -264,9 +254,8 @@ def best_run(sweep: Path) -> Path:
         if not (run / "run.json").is_file() or (running and not any(run.glob("checkpoints/[0-9]*"))):
             continue
         if running:
-            note_once(
-                f"the sweep {sweep} is running; its best trial with a checkpoint so far is {trial.number}"
-            )
+            best = f"its best trial with a checkpoint so far is {trial.number}"
+            note_once(f"the sweep {sweep} is running; {best}")
         elif trial is not scored[0]:
             gone = f"the folder of its best trial {scored[0].number} is gone ({found[0][1]})"
             note_once(f"{sweep}: {gone}; trial {trial.number} is the next best")
@@ -298,18 +287,17 @@ def _best_file(plan: Plan, view: SweepView, best: Trial) -> str:
         runtime = {**experiment.section("runtime"), "name": f"{plan.name}-best"}
         config = {**experiment.config, "runtime": runtime}
         given = plan.source.get("env")
-        if given:  # a file cannot name it: whoever trains from here must give it again
+        if given:  # a file cannot name it
             head += f"# The environment {given} was given from Python: rayfish.train(FILE, env=...)\n"
             config["environment"] = {**config["environment"], "env": given}
         return head + replace(experiment, config=config, origins=origins).to_yaml()
-    task = Task(best.number, best.name, params, view.folder)
-    values = configuration({}, task)
+    values = configuration({}, Task(best.number, best.name, params, view.folder))
     if plan.kind == "program":
         return head + dump({"params": values, "command": plan.target.command_line(params)})  # type: ignore[attr-defined]
     return head + dump(json.loads(json.dumps(values, default=str)))
 
 
 def shown(folder: Path) -> str:
-    """A folder as seen from here, where that is shorter."""
+    """A folder relative to the current one, where that is shorter."""
     near = os.path.relpath(folder)
     return near if len(near) < len(str(folder)) else str(folder)

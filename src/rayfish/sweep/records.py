@@ -1,11 +1,11 @@
-"""A sweep on disk: `sweep.json` says what it is, `trials.jsonl` everything that happened, line by line.
+"""A sweep on disk: `sweep.json` describes it, `trials.jsonl` has every event, line by line.
 
     runs/<name>/<time>-<id>/
       sweep.json  trials.jsonl  best.yaml  report.html  log.txt  trials/<one folder per trial>
 
-Lines are only ever appended, each in one write. A damaged line, one that a crash cut short say, is left out
-when the table is read, reported at a resume, and closed before the next one is written. Reading
-the table from its beginning gives the state of every trial: a sweep needs no other state to be resumed from.
+Lines are only ever appended, each in one write. A damaged line (a crash may cut one short) is left out
+when the table is read, reported at a resume, and closed before the next one is written. The table alone
+gives the state of every trial: a sweep is resumed from nothing else.
 
 Events: `new` (a trial and its point), `start`, `report` (a score on the way), `pause`, `lost` (it is started
 again), `rescore` (its scores by another metric), `save` and `move` (population based training: a checkpoint
@@ -35,25 +35,24 @@ SYNC_EVERY_S, SYNC_SOON_S = 1.0, 0.05
 
 @dataclass
 class Trial:
-    """One trial, as its events tell it.
+    """One trial, by its events.
 
     :param number: counted from 1
     :param name: its folder's name under `trials/`
     :param params: its point, by dotted key; after a `move` the newest one
     :param point: the point's number, shared by its repetitions
-    :param seed: of this repetition, None where there is one only
-    :param state: pending, running, paused, done, stopped (early), failed
+    :param seed: of this repetition; None if there is only one
     :param value: its score so far (the last or the best report), None before the first
-    :param step: how far it is, in what the scheduler counts
+    :param step: its last step, in what the scheduler counts
     :param metrics: its last report
     :param curve: (step, score) of every report
-    :param seconds: it has run so far, over all attempts
+    :param seconds: of run time, over all attempts
     :param attempt: how often it was started
     :param error: why it failed, the first line; `details` has the rest
-    :param unscored: it failed for want of a score only
+    :param unscored: it failed only because it has no score
     :param why: why it ended early
     :param unearned: it has moved and not reported since: its score is that of the point before
-    :param moves: (step it went on from, the trial it was copied from, the point before)
+    :param moves: (step of the checkpoint, the trial it was copied from, the point before)
     """
 
     number: int
@@ -94,14 +93,14 @@ class EventTable:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        torn = path.is_file() and path.stat().st_size > 0 and not _ends_with_newline(path)
+        torn = path.is_file() and path.stat().st_size > 0 and not path.read_bytes().endswith(b"\n")
         self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
         self._synced = time.monotonic()
         if torn:
             os.write(self._file, b"\n")
 
     def write(self, event: str, trial: int | None = None, **fields: Any) -> dict[str, Any]:
-        """Appends one event and gives it; on disk with the next one a second later, an `end` sooner."""
+        """Appends one event and returns it; synced at most once a second, an `end` sooner."""
         line: dict[str, Any] = {"event": event, "time": round(time.time(), 3)}
         if trial is not None:
             line["trial"] = trial
@@ -121,9 +120,9 @@ class EventTable:
 
 
 def read_events(path: Path, damaged: list[int] | None = None) -> Iterator[dict[str, Any]]:
-    """The events of a table, oldest first; damaged lines are left out.
+    """The events of a table, oldest first, without damaged lines.
 
-    :param damaged: gets the numbers of these lines, counted from 1
+    :param damaged: a list for the numbers of these lines, counted from 1
     """
     if not path.is_file():
         return
@@ -139,16 +138,8 @@ def read_events(path: Path, damaged: list[int] | None = None) -> Iterator[dict[s
                 damaged.append(number)
 
 
-def note_on_damage(path: Path) -> str:
-    """A message on the damaged lines of a table; "" where there are none."""
-    damaged: list[int] = []
-    for _ in read_events(path, damaged):
-        pass
-    return damage_in(path, damaged)
-
-
 def damage_in(path: Path, damaged: Sequence[int]) -> str:
-    """The message on these damaged lines of a table."""
+    """A message on these damaged lines of a table; "" where there are none."""
     if not damaged:
         return ""
     which = ", ".join(map(str, damaged[:5])) + (f" and {len(damaged) - 5} more" if len(damaged) > 5 else "")
@@ -157,7 +148,7 @@ def damage_in(path: Path, damaged: Sequence[int]) -> str:
 
 
 def fold(events: Iterable[Mapping[str, Any]], *, sign: float = 1.0, score: str = "last") -> dict[int, Trial]:
-    """The trials that events tell of, by number."""
+    """The trials of these events, by number."""
     trials: dict[int, Trial] = {}
     for event in events:
         apply(trials, event, sign=sign, score=score)
@@ -187,13 +178,13 @@ def as_scored_now(events: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]
 def apply(
     trials: dict[int, Trial], event: Mapping[str, Any], *, sign: float = 1.0, score: str = "last"
 ) -> None:
-    """One more event."""
+    """Applies one more event to the trials."""
     kind, number = event["event"], event.get("trial")
     if kind == "new":
+        params = dict(event["params"])
         trials[event["trial"]] = Trial(
-            event["trial"], event["name"], dict(event["params"]), event["point"], event.get("seed")
+            event["trial"], event["name"], params, event["point"], event.get("seed")
         )
-        return
     trial = trials.get(number) if number is not None else None
     if trial is None:
         return
@@ -220,7 +211,7 @@ def apply(
         trial.error, trial.details = event.get("error", ""), event.get("details", "")
         trial.why, trial.unscored = event.get("why", ""), bool(event.get("unscored"))
         trial.metrics = dict(event.get("metrics") or trial.metrics)
-        if trial.unearned and trial.moves:  # it went on as another one, and had nothing more to say
+        if trial.unearned and trial.moves:  # it ended before its first report after the move
             trial.params = trial.earned_with
             trial.moves.pop()
             trial.unearned = False
@@ -248,10 +239,8 @@ def _reported(trial: Trial, event: Mapping[str, Any], sign: float, score: str) -
         trial.value = None  # the last report is no number, so the trial has no score
     if value is None or not math.isfinite(value):
         return
-    while (
-        trial.curve and trial.curve[-1][0] >= trial.step
-    ):  # it went back to a checkpoint, its own or another's
-        trial.curve.pop()
+    while trial.curve and trial.curve[-1][0] >= trial.step:
+        trial.curve.pop()  # it went back to a checkpoint, its own or another's
     trial.curve.append((trial.step, value))
     values = [v for _, v in trial.curve] if score == "best" else [value]
     trial.value = max(values, key=lambda v: sign * v)
@@ -286,7 +275,7 @@ def keep_for_others(sweep: Path, trial: str, saved: Path, wanted: Iterable[str])
 
 
 def taken_last(events: Sequence[Mapping[str, Any]]) -> dict[int, str]:
-    """PBT: trials that were about to start from another's checkpoint, and had not reported since."""
+    """PBT: the checkpoint of another trial for each that has moved and not reported since."""
     donors: dict[int, str] = {}
     for event in events:
         if event["event"] == "move":
@@ -302,14 +291,8 @@ def saved_before(events: Sequence[Mapping[str, Any]]) -> dict[int, tuple[str, fl
     return {number: found for number, found in saved.items() if Path(found[0]).exists()}
 
 
-def _ends_with_newline(path: Path) -> bool:
-    with path.open("rb") as file:
-        file.seek(-1, os.SEEK_END)
-        return file.read(1) == b"\n"
-
-
 def plain(value: Any) -> Any:
-    """What JSON does not know, as something it does: NumPy's numbers, tuples, functions by their names."""
+    """A value that JSON lacks, as one that it has: NumPy's numbers, tuples, functions by their names."""
     if callable(value):
         return f"{getattr(value, '__module__', '')}:{getattr(value, '__qualname__', type(value).__name__)}"
     if hasattr(value, "tolist"):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from rayfish.errors import ConfigError, Problem, did_you_mean
@@ -49,24 +49,28 @@ def read(values: Mapping[str, Any], where: str = "") -> Search:
     problems = []
     given = {key: value for key, value in values.items() if value is not None}
     for key, value in given.items():
+        choices = known[key].choices if key in known else ()
+        what = hint = ""
         if key not in known:
             close = did_you_mean(key, known)
             hint = f"did you mean search.{close[0]}?" if close else f"there are {', '.join(known)}"
-            problems.append(Problem(f"search.{key}", "there is no such key", hint, where))
-        elif known[key].choices and str(value).lower() not in known[key].choices:
-            close = did_you_mean(str(value).lower(), known[key].choices)
-            hint = f"did you mean {close[0]}?" if close else f"one of {', '.join(known[key].choices)}"
-            problems.append(Problem(f"search.{key}", f"cannot be {value!r}", hint, where))
-        elif known[key].choices:
+            what = "there is no such key"
+        elif not choices:
+            what, hint = _wrong(key, value, known[key].type)
+        elif str(value).lower() in choices:
             given[key] = str(value).lower()
         else:
-            problems += _wrong(key, value, known[key].type, where)
+            close = did_you_mean(str(value).lower(), choices)
+            hint = f"did you mean {close[0]}?" if close else f"one of {', '.join(choices)}"
+            what = f"cannot be {value!r}"
+        if what:
+            problems.append(Problem(f"search.{key}", what, hint, where))
     if problems:
         raise ConfigError(problems)
     if not isinstance(given.get("start_from", []), list | tuple):
         given["start_from"] = [given["start_from"]]
     search = Search(**given)
-    problems += _contradictions(search, where)
+    problems = [Problem(f"search.{key}", what, hint, where) for key, what, hint in _contradictions(search)]
     if problems:
         raise ConfigError(problems)
     return search
@@ -78,46 +82,33 @@ def to_dict(search: Search) -> dict[str, Any]:
     return {key: list(value) if isinstance(value, tuple) else value for key, value in values.items()}
 
 
-def _wrong(key: str, value: Any, kind: str, where: str) -> list[Problem]:
+def _wrong(key: str, value: Any, kind: str) -> tuple[str, str]:
+    """What is wrong with a value, and the next step; "" for nothing."""
     kinds = {"int": int, "float": (int, float), "bool": bool, "dict": Mapping, "str": str, "null": type(None)}
     allowed: tuple[Any, ...] = ()
     for name in kind.split(" | "):
         found = kinds.get(name, object)
         allowed += found if isinstance(found, tuple) else (found,)
+    if not isinstance(value, allowed) or (isinstance(value, bool) and kind != "bool"):
+        return f"takes {kind}, not {value!r}", "`rayfish config keys search` explains it"
     least = {"num_samples": 1, "repeat": 1, "max_concurrent": 1, "max_failures": 0, "time_budget_s": 1}
-    wrong_bool = isinstance(value, bool) and kind != "bool"
-    if wrong_bool or not isinstance(value, allowed):
-        return [
-            Problem(
-                f"search.{key}",
-                f"takes {kind}, not {value!r}",
-                "`rayfish config keys search` explains it",
-                where,
-            )
-        ]
     if key in least and value < least[key]:
-        return [Problem(f"search.{key}", f"is {value}", f"give {least[key]} or more", where)]
-    return []
+        return f"is {value}", f"give {least[key]} or more"
+    return "", ""
 
 
-def _contradictions(search: Search, where: str) -> list[Problem]:
-    found = []
-    if search.scheduler in POPULATIONS and search.repeat > 1:
-        what = f"search.repeat={search.repeat} with {search.scheduler}, which changes points on the way"
-        found.append(Problem("search.repeat", what, "leave one of the two out", where))
-    if search.scheduler in POPULATIONS and search.method not in ("auto", "random", "grid"):
-        what = (
-            f"{search.scheduler} moves a population by itself; {search.method} would propose points beside it"
-        )
-        found.append(Problem("search.method", what, "set search.method=random", where))
-    if search.scheduler == "pruner" and search.method not in ("auto", "optuna"):
-        what = f"the scheduler pruner is Optuna's, the method is {search.method}"
-        found.append(
-            Problem("search.scheduler", what, "set search.method=optuna, or scheduler=median", where)
-        )
-    if search.method == "bohb" and search.scheduler not in ("none", "hyperband"):
-        what = (
-            f"BOHB is Bayesian optimisation with HyperBand; {search.scheduler} cannot take HyperBand's place"
-        )
-        found.append(Problem("search.scheduler", what, "leave search.scheduler out", where))
-    return found
+def _contradictions(search: Search) -> Iterator[tuple[str, str, str]]:
+    """Settings that exclude each other: the key of one, what is wrong, and the next step."""
+    scheduler, method = search.scheduler, search.method
+    if scheduler in POPULATIONS and search.repeat > 1:
+        what = f"search.repeat={search.repeat} with {scheduler}, which changes points on the way"
+        yield "repeat", what, "leave one of the two out"
+    if scheduler in POPULATIONS and method not in ("auto", "random", "grid"):
+        what = f"{scheduler} moves a population by itself; {method} would propose points beside it"
+        yield "method", what, "set search.method=random"
+    if scheduler == "pruner" and method not in ("auto", "optuna"):
+        what = f"the scheduler pruner is Optuna's, the method is {method}"
+        yield "scheduler", what, "set search.method=optuna, or scheduler=median"
+    if method == "bohb" and scheduler not in ("none", "hyperband"):
+        what = f"BOHB is Bayesian optimisation with HyperBand; {scheduler} cannot take HyperBand's place"
+        yield "scheduler", what, "leave search.scheduler out"

@@ -1,7 +1,7 @@
-"""One trial at work: what a worker process does with a task, whatever is being tuned.
+"""What is tuned (`Target`), one trial of it (`Task`), and a trial that runs in a worker (`Work`).
 
-The loop pulls: it asks a worker for the next report and answers with the next request, so that a
-trial never runs past the report at which it was stopped.
+The loop asks a worker for one report at a time, so that a trial never runs past the report at which it
+is stopped.
 """
 
 from __future__ import annotations
@@ -17,17 +17,15 @@ from rayfish import __version__
 from rayfish.metrics.sinks import newest_first
 
 DONE, STOPPED, PAUSED = "done", "stopped", "paused"
-"""How a trial may be told to end: by itself, early for good, or for a while."""
+"""How a trial ends: by itself, early for good, or for a while."""
 
 
 @dataclass(frozen=True)
 class Resources:
-    """What one trial holds while it runs.
+    """What one trial holds while it runs: its main process (CPUs and GPUs may be fractions) and others.
 
-    :param cpus: of its main process; may be a fraction
-    :param gpus: of its main process; may be a fraction
     :param workers: CPUs, GPUs and others of each further process, in Ray's words (`{"CPU": 1}`)
-    :param memory: bytes set aside for it
+    :param memory: in bytes
     :param custom: other resources of a cluster, by name
     """
 
@@ -50,17 +48,15 @@ class Resources:
 
 @dataclass(frozen=True)
 class Task:
-    """What a worker is to do: one trial, from its start or from where it was left.
+    """One trial for a worker, from its start or from where it was left.
 
-    :param number: the trial's number in the sweep
-    :param name: its name in messages and its folder's name
     :param params: its point of the search space, by dotted key
     :param folder: where everything of it is written
     :param seed: of this repetition; None where the target has its own
-    :param resume: go on from what is in `folder`, where there is something to go on from
-    :param donor: another trial's checkpoint to go on from (population based training); "" for none
+    :param resume: continue from the checkpoint in `folder`, if there is one
+    :param donor: another trial's checkpoint to start from (population based training); "" for none
     :param known_until: the last report that the sweep has recorded: the counter's name and its value
-    :param payload: what only the target knows how to read: an experiment, say
+    :param payload: for the target alone: an experiment, say
     :param rayfish: the version that the sweep has
     """
 
@@ -81,15 +77,15 @@ class Work(ABC):
 
     @abstractmethod
     def step(self) -> Mapping[str, Any] | None:
-        """Goes on until the next report and gives it, flat numbers by name; None when it is over.
+        """Runs until the next report and returns it, flat numbers by name; None when the trial is over.
 
-        What can be ended at any time gives an empty one now and then, where there is nothing to report.
+        A trial that can be ended at any time returns an empty report now and then.
 
-        :raises Exception: the trial failed; a `RayfishError` where there is a sentence for it
+        :raises Exception: the trial failed; a `RayfishError` if there is a message for users
         """
 
     def save(self) -> str:
-        """Writes a checkpoint of the state at the last report; gives its place, "" where it cannot."""
+        """Writes a checkpoint of the state at the last report; returns its path, "" if it cannot."""
         return ""
 
     @abstractmethod
@@ -100,10 +96,7 @@ class Work(ABC):
         """
 
     def missed(self, known_until: tuple[str, float]) -> list[Mapping[str, Any]]:
-        """Reports of an earlier session that are in the trial's folder, and that the sweep has not recorded.
-
-        A trial may save its state and report it, and the sweep be killed before it writes that down.
-        """
+        """Reports in the trial's folder that the sweep was killed before it recorded."""
         return []
 
     @property
@@ -113,11 +106,11 @@ class Work(ABC):
 
     @property
     def gone(self) -> bool:
-        """After its end: whether nothing of it runs on in this process."""
+        """After its end: whether no part of it still runs in this process."""
         return True
 
     def failed(self, error: BaseException) -> None:
-        """After an exception: lets go of everything it holds."""
+        """After an exception: releases everything it holds."""
         self.end(STOPPED, f"failed: {error}")
 
 
@@ -126,8 +119,8 @@ def unrecorded(
 ) -> list[Mapping[str, Any]]:
     """The lines of a trial's metrics.jsonl that the sweep has not recorded, up to the checkpoint.
 
-    :param counter: the number in each line that counts reports
-    :param most: up to which of them: later ones will be reported again
+    :param counter: the key of the report's number
+    :param most: the last report's number: later ones will be repeated
     """
     name, known = known_until
     found: list[Mapping[str, Any]] = []
@@ -141,16 +134,16 @@ def unrecorded(
 
 
 class Target(ABC):
-    """What is tuned: an experiment, a function or a program. Travels to the workers."""
+    """What is tuned: an experiment, a function or a program. It is pickled for the workers."""
 
     step_name: str = "step"
-    """The number in a report that says how far a trial is."""
+    """The key in a report that counts a trial's steps."""
 
     can_resume: bool = True
-    """Whether a trial that was ended early can go on later from what it saved."""
+    """Whether a trial that was ended early can continue from its checkpoint."""
 
     def step_of(self, saved: str) -> float | None:
-        """Which step, by `step_name`, a checkpoint is of; None where it is of the last report."""
+        """The step of a checkpoint, by `step_name`; None if it is of the last report."""
         return None
 
     @abstractmethod
@@ -158,17 +151,17 @@ class Target(ABC):
         """Starts a trial in this process."""
 
     def payload(self, params: Mapping[str, Any], seed: int | None) -> Any:
-        """What a trial at that point is given besides its parameters; made where the sweep is."""
+        """What a trial at that point needs besides its parameters; made in the sweep's process."""
         return None
 
     def fit_to(self, options: Any) -> list[str]:
-        """Shrink trials to the machine where that is wanted; a line on what changes."""
+        """Shrinks trials to the machine if the target asks for it; returns a line on what changes."""
         return []
 
     def check(self, plan: Any, options: Any) -> None:  # noqa: B027
-        """Everything that can be known to be wrong before the first trial.
+        """Checks a trial before the first one starts.
 
-        :raises RayfishError: with all of it
+        :raises RayfishError: with everything that is wrong
         """
 
     @abstractmethod

@@ -1,4 +1,4 @@
-"""A sweep as people look at it: everything there is to show, at any moment, and how values are written."""
+"""A sweep for display: everything there is to show at any moment, and how values are written."""
 
 from __future__ import annotations
 
@@ -39,8 +39,7 @@ STATES = {
     STOPPED: "stopped early",
     FAILED: "failed",
 }
-"""Every state of a trial, in the order in which they are counted out, as people call it."""
-
+"""Every state of a trial as it is displayed, in the order of the counts."""
 
 _SAY_NOTHING = ("name", "type", "class", "kind", "value", "size", "id")
 
@@ -49,12 +48,8 @@ _SAY_NOTHING = ("name", "type", "class", "kind", "value", "size", "id")
 class Point:
     """One point of the search space with all of its repetitions.
 
-    :param number: of the point
-    :param params: its parameters, by dotted key
-    :param trials: its repetitions
-    :param value: the mean of their scores, failed ones left out; None before there is one
-    :param low: lower end of the mean's 95 % interval; equal to the mean with one score
-    :param high: upper end
+    :param value: the mean of their scores, without failed ones; None before there is one
+    :param low: lower end of the mean's 95 % interval, `high` the upper one; the mean itself with one score
     :param state: running, paused or pending while one repetition is, then done, stopped or failed
     """
 
@@ -68,7 +63,7 @@ class Point:
 
     @property
     def finished(self) -> bool:
-        """Whether nothing more will happen to any of its repetitions."""
+        """Whether all of its repetitions have ended."""
         return self.state in FINISHED
 
     @property
@@ -82,18 +77,15 @@ class SweepView:
     """Everything there is to show about a sweep.
 
     :param title: what is tuned, in one line
-    :param folder: of the sweep
-    :param search: how it searches
-    :param space: what varies
     :param trials: by number
     :param metric: the score's name
     :param time: the name of what schedulers count
-    :param total: points times repeats planned; None when there is no end to them
+    :param total: points times repeats planned; None without a planned end
     :param begun: the clock at the start of the first session
     :param seconds: spent so far, over all sessions
-    :param running: trials that run now
-    :param slots: trials that can run at once
-    :param notes: what a reader should know, a sentence each
+    :param running: how many trials run now
+    :param slots: how many trials can run at once
+    :param notes: for the reader, a sentence each
     :param over: whether this session has ended
     :param damage: a message on lines of the table that could not be read; "" for none
     :param best_command: trains the best point; None: from `best.yaml` of the folder, "": there is none
@@ -117,7 +109,7 @@ class SweepView:
     best_command: str | None = None
 
     def counts(self) -> dict[str, int]:
-        """How many trials are in each state; those that are planned and not yet chosen wait as well."""
+        """How many trials are in each state; planned ones without a point count as waiting."""
         found = dict.fromkeys(STATES, 0)
         for trial in list(self.trials.values()):
             found[trial.state] += 1
@@ -126,7 +118,7 @@ class SweepView:
         return found
 
     def finished(self) -> int:
-        """How many trials nothing more will happen to."""
+        """How many trials have ended."""
         return sum(trial.finished for trial in list(self.trials.values()))
 
     def points(self) -> list[Point]:
@@ -139,21 +131,20 @@ class SweepView:
 
     def best(self) -> Trial | None:
         """The trial with the best score: of those that have ended well, else of those under way."""
-        good = [t for t in list(self.trials.values()) if t.state != FAILED and _finite(t.value)]
+        good = [t for t in list(self.trials.values()) if t.state != FAILED and has_score(t)]
         ended = [t for t in good if t.finished]
-        return max(
-            ended or good, key=lambda t: (self.search.sign * _number(t.value), -t.number), default=None
-        )
+        sign = self.search.sign
+        return max(ended or good, key=lambda t: (sign * (t.value or 0.0), -t.number), default=None)
 
     def best_point(self) -> Point | None:
         """The point with the best mean: of those that have ended well, else of those under way."""
         good = [point for point in self.points() if point.value is not None and point.state != FAILED]
         ended = [point for point in good if point.finished]
         sign = self.search.sign
-        return max(ended or good, key=lambda p: (sign * _number(p.value), -p.number), default=None)
+        return max(ended or good, key=lambda p: (sign * (p.value or 0.0), -p.number), default=None)
 
     def time_left(self) -> float | None:
-        """Seconds to the end, judged by the trials that have ended; None without a basis, and at the end."""
+        """Seconds to the end, estimated from the trials that have ended; None without any, and at the end."""
         if self.over:
             return None
         trials = list(self.trials.values())
@@ -172,19 +163,19 @@ class SweepView:
         values = tuple(comparable(trials, self.search.sign, self.search.score))
         mean, low, high = _interval(values) if values else (None, None, None)
         states = {trial.state for trial in trials}
-        # The most lively one of its repetitions names the point's state; it has failed when all have, and
-        # was stopped early where one was: its score is of the step that all of them have reached.
+        # The state of a repetition that runs, else waits; failed if all have failed, and stopped early if
+        # one was: the score is of the step that all of them have reached.
         state = next(state for state in STATES if state in states)
         state = STOPPED if state == DONE and STOPPED in states else state
         return Point(number, trials[-1].earned_with, trials, mean, low, high, state)
 
     def _rank(self, point: Point) -> tuple[int, float, int]:
         group = 0 if point.scored and point.state != FAILED else 2 if point.state == FAILED else 1
-        return group, 0.0 if group else -self.search.sign * _number(point.value), point.number
+        return group, 0.0 if group else -self.search.sign * (point.value or 0.0), point.number
 
 
 def stored_view(folder: SweepDirectory) -> SweepView:
-    """A sweep as its folder tells it; starts nothing.
+    """A sweep read from its folder.
 
     :raises RunNotFound: its files are damaged
     """
@@ -218,26 +209,16 @@ def _read(folder: SweepDirectory) -> SweepView:
     )
 
 
-@lru_cache(maxsize=8192)
-def _interval(values: tuple[float, ...]) -> tuple[float, float, float]:
-    return mean_ci(values)
-
-
-def _finite(value: float | None) -> bool:
-    return value is not None and math.isfinite(value)
-
-
-def _number(value: float | None) -> float:
-    return math.nan if value is None else value
+_interval = lru_cache(maxsize=8192)(mean_ci)
 
 
 def has_score(trial: Trial) -> bool:
-    """Whether a trial has a score that can be drawn, whatever became of it."""
-    return _finite(trial.value)
+    """Whether a trial has a score that can be drawn."""
+    return trial.value is not None and math.isfinite(trial.value)
 
 
 def short_names(keys: Iterable[str]) -> dict[str, str]:
-    """Each dotted key by as few of its last parts as tell it from the others, and say something."""
+    """Each dotted key by as few of its last parts as are unique, and meaningful."""
     keys = list(keys)
     parts = {key: key.split(".") for key in keys}
     names = {}
@@ -261,9 +242,9 @@ def figure(value: float | None) -> str:
 def shown(value: Any, most: int = 0) -> str:
     """A parameter's value on one line: 0.00031, [64,64], relu.
 
-    :param most: longer ones are cut to so many characters; 0 for as long as it is
+    :param most: the longest it may be, in characters; 0 for any length
     """
-    if isinstance(value, float) and not isinstance(value, bool):
+    if isinstance(value, float):
         line = f"{value:.4g}"
     elif isinstance(value, str):
         line = " ".join(value.split())
@@ -275,7 +256,7 @@ def shown(value: Any, most: int = 0) -> str:
 
 
 def about(seconds: float) -> str:
-    """A span of time as one would say it: 40 s, 3 min, 2 h 10 min."""
+    """A span of time in round numbers: 40 s, 3 min, 2 h 10 min."""
     if seconds < 90:
         return f"{max(1, round(seconds / 5) * 5) if seconds >= 10 else max(1, round(seconds))} s"
     minutes = round(seconds / 60)

@@ -8,33 +8,32 @@ import platform
 import time
 import traceback
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from rayfish import __version__
 from rayfish.errors import RayfishError
 from rayfish.experiment.imports import use_paths
 from rayfish.run.trust import HandedOver, take_over
+from rayfish.sweep.capacity import require_same
 from rayfish.sweep.function import tune_reports_here
-from rayfish.sweep.nodes import require_same
 from rayfish.sweep.task import DONE, PAUSED, Target, Task, Work
+
+_OURS = f"{os.sep}rayfish{os.sep}sweep{os.sep}"
 
 
 @dataclass(frozen=True)
 class Reply:
-    """What came of one request to a worker.
+    """The answer to one request to a worker.
 
-    :param metrics: the report, None where there was none
+    :param metrics: the report, if there is one
     :param over: the trial has ended by itself, or failed
-    :param error: why it failed, in one line; "" where it did not
-    :param hint: the next step
-    :param details: the traceback
-    :param saved: the checkpoint that was asked for
-    :param unfit: the machine cannot run trials, whatever they are
-    :param spoiled: something of the trial goes on in the worker, which must not serve another
+    :param error: why it failed, in one line; `hint` has the next step, `details` the traceback
+    :param saved: the requested checkpoint
+    :param unfit: no trial can run on the machine
+    :param spoiled: a part of the trial still runs in the worker, which must not serve another
     :param missed: earlier reports that the sweep has not recorded
     :param seconds: spent on this request
-    :param host: where
     """
 
     metrics: Mapping[str, Any] | None = None
@@ -47,13 +46,12 @@ class Reply:
     spoiled: bool = False
     missed: tuple[Mapping[str, Any], ...] = ()
     seconds: float = 0.0
-    host: str = field(default_factory=platform.node)
 
 
 class Worker:
     """The actor's class; never raises for a fault of the trial, which is one failed trial.
 
-    :param target: pickled, so that what goes wrong with reading it is told like any other fault
+    :param target: pickled, so that a fault in reading it is reported like any other
     :param paths: folders where the user's modules are
     :param handed_over: to sign and to trust as the sweep does
     """
@@ -69,10 +67,12 @@ class Worker:
         self._work: Work | None = None
 
     def begin(self, task: Task) -> Reply:
-        """Starts a trial and gives its first report."""
+        """Starts a trial and returns its first report."""
         started = time.monotonic()
-        try:
-            _require_fit(task)
+        sweep = task.folder.parent.parent
+        try:  # the machine may have joined the cluster after the sweep began
+            sees = (sweep / "sweep.json").is_file()
+            require_same(platform.node(), __version__, task.rayfish, sweep, sees=sees)
         except RayfishError as error:
             return replace(_failed(error, started), unfit=True)
         try:
@@ -112,10 +112,6 @@ class Worker:
         except BaseException as error:
             return _failed(error, started)
 
-    def process(self) -> tuple[str, int]:
-        """Where this worker is: host and process."""
-        return platform.node(), os.getpid()
-
     def _step(self, started: float) -> Reply:
         assert self._work is not None
         try:
@@ -138,29 +134,13 @@ class Worker:
         return _failed(error, started)
 
 
-def _require_fit(task: Task) -> None:
-    """A machine that has joined the cluster after the sweep began was not looked at before."""
-    sweep = task.folder.parent.parent
-    sees = (sweep / "sweep.json").is_file()
-    require_same(platform.node(), __version__, task.rayfish, sweep, sees=sees)
-
-
 def _failed(error: BaseException, started: float) -> Reply:
     if isinstance(error, RayfishError):
         what, hint = error.what, error.hint
-    else:
-        what, hint = _in_one_line(error), ""
+    else:  # the exception, and the line of the user's code it came from
+        frames = [f for f in traceback.extract_tb(error.__traceback__) if _OURS not in f.filename]
+        where = f" ({frames[-1].filename}:{frames[-1].lineno})" if frames else ""
+        text = " ".join(str(error).split())
+        what, hint = f"{type(error).__name__}: {text}".rstrip(": ") + where, ""
     details = "".join(traceback.format_exception(error))
     return Reply(over=True, error=what, hint=hint, details=details, seconds=time.monotonic() - started)
-
-
-def _in_one_line(error: BaseException) -> str:
-    """The exception, and the line of the user's code it came from."""
-    frames = [f for f in traceback.extract_tb(error.__traceback__) if not _is_ours(f.filename)]
-    where = f" ({frames[-1].filename}:{frames[-1].lineno})" if frames else ""
-    text = " ".join(str(error).split())
-    return f"{type(error).__name__}: {text}".rstrip(": ") + where
-
-
-def _is_ours(filename: str) -> bool:
-    return f"{os.sep}rayfish{os.sep}sweep{os.sep}" in filename

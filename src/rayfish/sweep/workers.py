@@ -25,8 +25,7 @@ _NODE_GONE = re.compile(
 class Lost:
     """A worker that is gone.
 
-    :param why: in one sentence
-    :param node: its machine went with it, which is no fault of the trial's
+    :param node: its machine is gone too, which is not the trial's fault
     """
 
     why: str
@@ -34,11 +33,11 @@ class Lost:
 
 
 def why_lost(error: Exception) -> Lost:
-    """What has become of a worker whose call failed with this."""
+    """Why a worker is gone, by the exception of a call to it."""
     from ray.exceptions import ActorUnavailableError
 
     if isinstance(error, ActorUnavailableError):
-        # Of a process that ended its machine tells Ray at once, of a machine nobody does.
+        # Ray sees a dead process at once, a dead machine only after a timeout.
         return Lost("its machine does not answer", node=True)
     text = str(error).partition("Some common causes")[0]
     if _NODE_GONE.search(text):
@@ -60,7 +59,7 @@ def _pickled(target: Target) -> bytes:
 
 @dataclass
 class _Hand:
-    """One worker process."""
+    """One worker process; its placement group, if the trial has further processes."""
 
     actor: Any
     resources: Resources
@@ -68,12 +67,10 @@ class _Hand:
 
 
 class TrialWorkers:
-    """Starts, asks and ends workers; the loop never sees Ray.
+    """Starts, asks and ends workers; only this class calls Ray.
 
-    :param target: what every worker does
-    :param capacity: what the cluster has
-    :param usual: what a trial holds, as far as can be told before the points are known
-    :param reuse: whether a worker goes on with the next trial
+    :param usual: what a trial holds, as far as it is known before the points are
+    :param reuse: whether a worker serves one trial after another
     :param paths: folders where the user's modules are
     """
 
@@ -99,7 +96,7 @@ class TrialWorkers:
         self._asked: dict[Any, tuple[int, str]] = {}
 
     def look_again(self) -> int:
-        """How many trials the cluster holds at once by now: machines come and go."""
+        """How many trials the cluster holds at once now: machines come and go."""
         self._require_ray()
         self.capacity = of_ray(self._ray, self.capacity.where)
         if self.capacity.nodes not in (seen.nodes for seen in self._seen):
@@ -108,7 +105,7 @@ class TrialWorkers:
         return self.capacity.fitting(self._usual)
 
     def has_fitted(self, resources: Resources) -> bool:
-        """Whether the cluster, as it was at some time of this session, has room for such a trial."""
+        """Whether the cluster had room for such a trial at any time of this session."""
         return any(capacity.fitting(resources) for capacity in self._seen)
 
     @property
@@ -117,17 +114,16 @@ class TrialWorkers:
         return list(self._busy)
 
     def room(self, resources: Resources) -> bool:
-        """Whether a trial with these needs can start now."""
+        """Whether a trial with these resources can start now."""
         return self.capacity.fits_now(resources, [hand.resources for hand in self._busy.values()])
 
     def start(self, task: Task, resources: Resources) -> None:
         """Gives a trial to a worker: to an idle one of the same size, else to a new one."""
-        same = [hand for hand in self._idle if hand.resources == resources]
-        if same:
-            hand = same[-1]
-            self._idle.remove(hand)
-        else:
+        hand = next((hand for hand in reversed(self._idle) if hand.resources == resources), None)
+        if hand is None:
             hand = self._new(resources)
+        else:
+            self._idle.remove(hand)
         self._busy[task.number] = hand
         self._make_room()
         self._asked[hand.actor.begin.remote(task)] = (task.number, "begin")
@@ -138,7 +134,7 @@ class TrialWorkers:
         self._asked[future] = (number, what)
 
     def replies(self, timeout: float) -> Iterator[tuple[int, str, Reply | Lost]]:
-        """What workers have answered, waiting for the first so long: trial, what was asked, the answer."""
+        """Yields trial, request and answer of each worker that has answered, the first within `timeout`."""
         if not self._asked:
             return
         self._require_ray()
@@ -148,8 +144,12 @@ class TrialWorkers:
             ready += more
         for future in ready:
             asked = self._asked.pop(future, None)
-            if asked is not None:  # else its trial was dropped because of what another one answered
-                yield *asked, self._answer(future)
+            if asked is None:  # its trial was dropped because of another one's answer
+                continue
+            try:
+                yield *asked, self._ray.get(future)
+            except self._ray.exceptions.RayError as error:
+                yield *asked, why_lost(error)
 
     def release(self, number: int) -> None:
         """The trial is over; its worker waits for another."""
@@ -161,7 +161,7 @@ class TrialWorkers:
             self._end(hand)
 
     def drop(self, number: int) -> None:
-        """The trial's worker is gone, or must go."""
+        """The trial's worker is gone, or must end."""
         hand = self._busy.pop(number, None)
         for future in [f for f, (asked, _) in self._asked.items() if asked == number]:
             del self._asked[future]
@@ -169,7 +169,7 @@ class TrialWorkers:
             self._end(hand)
 
     def drop_idle(self) -> None:
-        """Ends workers that wait: a machine is gone, and nobody knows which of them were there."""
+        """Ends idle workers: a machine is gone, and it is unknown which of them were there."""
         while self._idle:
             self._end(self._idle.pop())
 
@@ -186,7 +186,7 @@ class TrialWorkers:
             raise ConnectionError(f"{self.capacity.where} is gone")
 
     def _make_room(self) -> None:
-        """Ends idle workers that hold what busy ones need: these may wait for a machine that is gone."""
+        """Ends idle workers that hold what busy ones need, which may wait for a machine that is gone."""
         busy = [hand.resources for hand in self._busy.values()]
         while self._idle and not self.capacity.holds([*busy, *(hand.resources for hand in self._idle)]):
             self._end(self._idle.pop(0))
@@ -212,12 +212,6 @@ class TrialWorkers:
             max_restarts=0,
         )
         return _Hand(actor.remote(self._target, self._paths, trust.hand_over()), resources, group)
-
-    def _answer(self, future: Any) -> Reply | Lost:
-        try:
-            return self._ray.get(future)
-        except self._ray.exceptions.RayError as error:
-            return why_lost(error)
 
     def _end(self, hand: _Hand) -> None:
         if not self._ray.is_initialized():  # Ray would start one of its own
