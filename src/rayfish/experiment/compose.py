@@ -3,6 +3,8 @@
 The order: main config and groups (Hydra's defaults list), then the preset, then value overrides in the
 order written, then old names in today's words, then interpolations. Unknown keys are kept: `config check`
 reports them all at once, with the place each was written.
+
+The door of `experiment/` to `legacy/` for old files and keys; `imports` is that for old import paths.
 """
 
 from __future__ import annotations
@@ -36,8 +38,7 @@ from rayfish.experiment.sections import ALGORITHMS, SECTIONS
 from rayfish.experiment.words import Override, as_words
 from rayfish.experiment.yaml_reader import MOST_VALUES
 from rayfish.legacy import hydra_keys, simharness
-from rayfish.legacy import load as old_files
-from rayfish.legacy.file_format import OldExperiment
+from rayfish.legacy.file_format import OldExperiment, chosen, read_old, split_member
 from rayfish.legacy.translate import Translation, translate
 
 __all__ = ["DEFAULT_EXPERIMENT", "changed", "compose", "expand", "parse", "presets", "split_words"]
@@ -78,7 +79,7 @@ def compose(
         name, overrides = named(name, overrides, user)
     file, translation = _source(name, user, closest)
     composed = _composed(name, overrides, config_name, (user, file, translation), env)
-    notes: list[str] = old_files.notes(translation) if translation is not None else []
+    notes: list[str] = translation.notes() if translation is not None else []
     hydra_section.insert(composed.values, config_name, overrides, composed.choices)
     fit = translation is not None or simharness.is_harness(tree.get(composed.values, "environment.env"))
     config = _finish(composed, notes)
@@ -198,22 +199,24 @@ def _source(
 ) -> tuple[Path | None, Translation | None]:
     """The file that `name` means, and its translation where it (or `name` itself) is of the old form."""
     if isinstance(name, OldExperiment):
-        return None, old_files.require(translate(name, closest=closest))
-    plain, member = old_files.split_member(name or "")
+        return None, translate(name, closest=closest).required()
+    plain, member = split_member(name or "")
     file = _preset_file(plain or None, user)
-    translation = old_files.translated(file, member, closest=closest) if file else None
-    if member and translation is None:
+    experiments = read_old(file) if file else None
+    if file and experiments is not None:
+        return file, translate(chosen(experiments, member, file), closest=closest).required()
+    if member:
         what = f"is an experiment of today, not a list of them, so there is no {member!r} in it"
         raise ConfigError([Problem(plain, what, f"leave it out: {plain}")])
-    return file, translation
+    return file, None
 
 
 def experiments_in(name: str | None, config_dir: str | Path | None = None) -> list[str]:
     """What `name` stands for, one by one: an old file may hold several experiments."""
-    if name is None or old_files.split_member(name)[1]:
+    if name is None or split_member(name)[1]:
         return [name] if name is not None else []
     file = _preset_file(name, _config_folder(config_dir))
-    names = old_files.members(file) if file else []
+    names = [old.name for old in (read_old(file) if file else None) or ()]
     return [f"{name}:{member}" for member in names] if len(names) > 1 else [name]
 
 

@@ -3,6 +3,8 @@
 Only what an experiment names is imported, and always under its real module name (a file under its
 stem, with its folder on `sys.path`), so that objects pickle by reference and are found again on
 every worker once that worker has called `use_paths` with the same folders.
+
+The door of `experiment/` to `legacy/` for old import paths, which every worker loads; `compose` is the other.
 """
 
 from __future__ import annotations
