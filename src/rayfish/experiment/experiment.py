@@ -121,7 +121,7 @@ class Experiment(Sections):
         import json
 
         text = dump(self.written())
-        origins = _origin_lines(text, self.origins)
+        origins = {line: self.origins[key] for key, line, _ in _single_lines(text) if key in self.origins}
         lines = [_HEADER, f"{_PATHS_KEY} {json.dumps(list(self.paths))}"]
         for number, line in enumerate(text.splitlines()):
             where = origins.get(number)
@@ -157,11 +157,7 @@ class Experiment(Sections):
 
     def origin(self, dotted: str) -> str:
         """Where a value was written, "" when unknown; a section's own keys are asked for one by one."""
-        while dotted:
-            if dotted in self.origins:
-                return self.origins[dotted]
-            dotted = dotted.rpartition(".")[0]
-        return ""
+        return tree.nearest(self.origins, dotted) or ""
 
     def with_overrides(self, words: Override | Sequence[Override]) -> Experiment:
         """A copy with `key=value` words or dictionaries laid upon it."""
@@ -174,7 +170,7 @@ class Experiment(Sections):
         config, origins = copy.deepcopy(self.config), dict(self.origins)
         for dotted, value in values.items():
             tree.put(config, dotted, value)
-            origins = {key: where for key, where in origins.items() if not key.startswith(f"{dotted}.")}
+            tree.forget(origins, dotted)
             origins[dotted] = origin
         return replace(self, config=config, origins=origins)
 
@@ -234,11 +230,6 @@ def _dumper() -> Any:
     Dumper.add_representer(list, represent_list)
     Dumper.add_representer(tuple, represent_list)
     return Dumper
-
-
-def _origin_lines(text: str, origins: Mapping[str, str]) -> dict[int, str]:
-    """Line number -> origin, for those lines of the dump that hold one value."""
-    return {line: origins[key] for key, line, _ in _single_lines(text) if key in origins}
 
 
 def _written_origins(text: str) -> dict[str, str]:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from rayfish.errors import ConfigError, Problem, did_you_mean
+from rayfish.experiment import tree
 from rayfish.experiment.files import read_lenient, show
 from rayfish.experiment.sections import SECTIONS
 
@@ -40,9 +41,8 @@ class OldExperiment:
 
     def where(self, dotted: str) -> str:
         """File and line of a key; those of the section around it where the key came by an anchor (`<<`)."""
-        while dotted and dotted not in self.lines:
-            dotted = dotted.rpartition(".")[0]
-        return f"{self.file}:{self.lines[dotted]}" if dotted in self.lines else self.file
+        line = tree.nearest(self.lines, dotted)
+        return self.file if line is None else f"{self.file}:{line}"
 
 
 def read_old(file: Path) -> list[OldExperiment] | None:

@@ -240,8 +240,7 @@ def remove(config: dict[str, Any], origins: dict[str, str], old_keys: set[str]) 
     """Take the old names away once interpolations are resolved."""
     for old in old_keys:
         tree.drop(config, old)
-        for name in [name for name in origins if name == old or name.startswith(f"{old}.")]:
-            del origins[name]
+        tree.forget(origins, old)
     for emptied in ("training.optimization", "training.optimization_config"):
         if tree.get(config, emptied) == {}:
             tree.drop(config, emptied)
@@ -311,8 +310,7 @@ def _move(config: dict[str, Any], origins: dict[str, str], notes: list[str], old
         _note(notes, origin, f"{old} is left aside: {new} is written as well, and wins")
         return
     tree.put(config, new, value)
-    for stale in [name for name in origins if name.startswith(f"{new}.")]:
-        del origins[stale]
+    tree.forget(origins, new)
     origins[new] = origin
     _note(notes, origin, f"{old} is today's {new}")
 
