@@ -367,7 +367,7 @@ def _finish(composed: Composed, notes: list[str]) -> dict[str, Any]:
     hydra_keys.adapt_values(config, origins, notes)
     hydra_keys.settle_stop_conditions(config, origins, notes)
     simharness.adapt(config, origins, notes)
-    if tree.get(config, "cli.mode") == "???":  # the verb says it
+    if tree.get(config, "cli.mode") == "???":  # which the verb decides
         tree.put(config, "cli.mode", "train")
     name = tree.get(config, "algo.name")
     known = spelled(name, ALGORITHMS)

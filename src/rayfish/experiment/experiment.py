@@ -217,7 +217,7 @@ def _dumper() -> Any:
     import yaml
 
     class Dumper(yaml.SafeDumper):
-        """Sections as blocks, lists of plain values in brackets; no `&anchors`, which nobody reads."""
+        """Sections as blocks, lists of plain values in brackets; no `&anchors`, which are hard to read."""
 
         def ignore_aliases(self, data: Any) -> bool:
             """Equal lists are written out again."""
@@ -243,7 +243,7 @@ def _written_origins(text: str) -> dict[str, str]:
 
 
 def _single_lines(text: str) -> list[tuple[str, int, int]]:
-    """Dotted key, line and column of its end, of each value that stands on the line of its key."""
+    """Dotted key, line and column of its end, of each value that is on the line of its key."""
     import yaml
 
     from rayfish.experiment.yaml_reader import parsed

@@ -269,8 +269,8 @@ def _exists(name: str) -> bool:
     try:
         return importlib.util.find_spec(name) is not None
     except ModuleNotFoundError as error:
-        # A parent that is missing or is no package means "no"; anything else its code raised is told
-        # by the real import below.
+        # A parent that is missing or is no package means "no"; anything else its code raised is
+        # reported by the real import below.
         return not (error.name and (name == error.name or name.startswith(error.name + ".")))
     except Exception:
         return True

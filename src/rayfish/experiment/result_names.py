@@ -1,7 +1,7 @@
 """Names of old results (`episode_reward_mean`) in today's words, or why they are gone.
 
 Stop conditions, `checkpoint_score_attr` and the reference page read this. An old name is no error in
-RLlib itself: the condition just never fires, and the run goes on for ever.
+RLlib itself: the condition just never fires, and the run never ends.
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ from rayfish.experiment.imports import find_file, invalid_python, is_file_path, 
 def require_class(path: str, paths: Sequence[str | Path], base: str) -> ast.ClassDef | None:
     """Checks that an import path names a class that may inherit from `base`; gives its text where seen.
 
-    :param base: what it has to inherit from, as the message says it
+    :param base: what it has to inherit from, for the message
     :raises CodeError: there is no such name, it is no class, or it inherits from nothing
     """
     file, name = _place(path, paths)

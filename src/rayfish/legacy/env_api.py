@@ -57,7 +57,7 @@ def is_old(env: Any) -> bool:
         try:
             with undisturbed():
                 _tried[cls] = _gives_old_values(env)
-        except Exception:  # what is wrong with it is told where it is checked
+        except Exception:  # what is wrong with it is reported where it is checked
             return False
     return _tried[cls]
 
@@ -137,7 +137,7 @@ class OldEnv(gym.Env):
         return observation
 
     def render(self) -> Any:
-        """A frame; old environments are told how at each call."""
+        """A frame; old environments take the mode at each call."""
         if "mode" in inspect.signature(self.env.render).parameters:
             return self.env.render(mode=self.render_mode or "rgb_array")
         return self.env.render()
@@ -160,7 +160,7 @@ class OldAgents(gym.Wrapper):
                 setattr(env, name, modern_space(space))
         super().__init__(env)
         self._reset_takes = _reset_parameters(env)
-        if not _declares_agents(env):  # RLlib once asked nobody to say which agents there are
+        if not _declares_agents(env):  # old RLlib did not require it to list its agents
             observed, _ = self.reset()
             env._agent_ids = set(observed)
 

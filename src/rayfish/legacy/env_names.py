@@ -196,8 +196,8 @@ def _atari(name: str) -> Today | None:
     config: dict[str, Any] = {"obs_type": "ram"} if ram else {}
     if kind == "Deterministic":
         config["frameskip"] = 3 if game == "SpaceInvaders" else 4
-    said = ", ".join(f"{key}={value}" for key, value in config.items())
-    return Today(env, f"the same game, by env_config {said}", config)
+    settings = ", ".join(f"{key}={value}" for key, value in config.items())
+    return Today(env, f"the same game, by env_config {settings}", config)
 
 
 def _example(name: str) -> Today | None:

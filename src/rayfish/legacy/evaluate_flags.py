@@ -1,6 +1,6 @@
 """The flags of `rllib rollout` and `rllib evaluate` that old scripts carry, for the verbs that took over.
 
-What they asked for is done, or is said in one line; nothing is dropped in silence.
+What they ask for is done, or a line says why not; nothing is dropped in silence.
 """
 
 from __future__ import annotations

@@ -22,7 +22,7 @@ _PARTS = {**dict.fromkeys(ALGORITHM_KEYS, str | dict), "env": str | dict, "confi
 
 @dataclass(frozen=True)
 class OldExperiment:
-    """One experiment of an old file, as it stands there.
+    """One experiment of an old file, as it is written there.
 
     :param name: its name in the file; "" for one of the command line that is given none
     :param values: `env`, `run`, `stop`, `config`, ...

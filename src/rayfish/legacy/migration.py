@@ -100,7 +100,7 @@ def as_today(translation: Translation, old_text: str, closest: bool = False) -> 
 
 
 def _ordered(translation: Translation) -> dict[str, Any]:
-    """The sections in the order people know them; what is refused but must be said is marked so."""
+    """The sections in the order people know them; `???` for a required key whose old value is refused."""
     config = dict(translation.config)
     for dotted, olds in _MUST_SAY.items():
         refused = any(entry.old in olds for entry in translation.of("refused"))

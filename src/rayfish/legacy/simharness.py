@@ -53,25 +53,25 @@ def adapt(config: dict[str, Any], origins: dict[str, str], notes: list[str]) -> 
     """Translate the environments of an experiment, that of its evaluation too; one line for each remark."""
     if not is_harness(tree.get(config, "environment.env")):
         return
-    said: dict[str, None] = {}
+    remarks: dict[str, None] = {}
     for place in ("environment", "evaluation.evaluation_config"):
         name = tree.get(config, f"{place}.env")
         if is_harness(name):
             today = todays_name(name)
             tree.put(config, f"{place}.env", today)
-            said[f"{name} is today's {today}"] = None
+            remarks[f"{name} is today's {today}"] = None
         given = tree.get(config, f"{place}.env_config")
         if isinstance(given, Mapping):
-            found, remarks = env_config(given)
+            found, more = env_config(given)
             tree.put(config, f"{place}.env_config", found)
-            said.update(dict.fromkeys(remarks))
+            remarks.update(dict.fromkeys(more))
             _move_origins(origins, f"{place}.env_config", found)
     if tree.get(config, "simulation.fire_initial_position") is not None:
-        said[
+        remarks[
             "simulation.fire_initial_position: ignored, sets of fires are drawn by "
             "environment.env_config.scenarios (docs/wildfire.md)"
         ] = None
-    notes += said
+    notes += remarks
 
 
 def env_config(given: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:

@@ -188,7 +188,7 @@ def _add(found: Translation, old: str, value: Any, outcomes: list[Outcome]) -> N
 
 
 def _inside(value: Any, path: str) -> Any:
-    """What stands at an inner key; the whole where there is no such place."""
+    """The value at an inner key; the whole value where there is no such key."""
     for separator in (".", "/"):
         found = value
         for part in path.split(separator):
