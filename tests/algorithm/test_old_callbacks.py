@@ -8,7 +8,6 @@ import pytest
 
 import rayfish
 from rayfish.errors import ConfigError
-from rayfish.legacy.load import translated
 from rayfish.metrics.sinks import read_jsonl
 from rayfish.run import preflight
 from tests.run.test_train import SMALL
@@ -88,5 +87,5 @@ def test_hooks_without_a_meaning_today_are_refused_by_check_and_by_migrate(writt
         f"x:\n  run: PPO\n  env: CartPole-v1\n  config: {{callbacks: '{name}'}}\n"
     )
     with pytest.raises(ConfigError) as refused:
-        translated(workdir / "old.yaml", "", closest=False)
+        rayfish.Experiment.compose("old.yaml")
     assert instead in str(refused.value)

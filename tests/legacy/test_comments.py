@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from rayfish.experiment.files import key_lines
-from rayfish.legacy.comments import comments_of
+from rayfish.legacy.migration import comments_of
 
 TEXT = """# At the top.
 a:   # beside a

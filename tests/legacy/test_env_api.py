@@ -15,7 +15,7 @@ from rayfish.envs.guard import guarded
 from rayfish.envs.play import Player, play
 from rayfish.envs.state import GET_STATE, PICKLE, find_way
 from rayfish.experiment.experiment import Experiment
-from rayfish.legacy import env_api, gym_spaces
+from rayfish.legacy import env_api
 
 BODY = """
     def __init__(self, config=None):
@@ -272,8 +272,8 @@ SPACES = [
 
 @pytest.mark.parametrize(("old", "new"), SPACES, ids=lambda space: type(space).__name__)
 def test_spaces_of_gym_become_gymnasiums(old, new):
-    assert gym_spaces.modern(old) == new
-    assert gym_spaces.modern(new) is new
+    assert env_api.modern_space(old) == new
+    assert env_api.modern_space(new) is new
 
 
 def test_a_pair_as_observation_is_not_taken_for_observation_and_info(folder):

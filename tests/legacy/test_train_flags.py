@@ -9,7 +9,6 @@ from rayfish import Experiment
 from rayfish.cli.main import main
 from rayfish.errors import RayfishError
 from rayfish.legacy.file_format import OldExperiment
-from rayfish.legacy.load import notes
 from rayfish.legacy.train_flags import take
 from rayfish.legacy.translate import translate
 
@@ -140,14 +139,14 @@ def test_num_samples_repeats_the_run_with_seeds_and_is_never_dropped_in_silence(
     assert "3 runs in turn" in line.notes[0]
     assert take(["--num-samples=1"])[0] == []
     old = OldExperiment("x", {"run": "PPO", "env": "CartPole-v1", "num_samples": 4})
-    assert any("--seeds 4" in note for note in notes(translate(old))), "a file says it too"
+    assert any("--seeds 4" in note for note in translate(old).notes()), "a file says it too"
 
 
 def test_tunes_schedulers_and_searchers_have_todays_names_or_are_refused():
     values = {"run": "PPO", "scheduler": "PopulationBasedTraining", "search_alg": "HyperOptSearch"}
     found = translate(OldExperiment("x", values))
     assert found.config["search"] == {"scheduler": "pbt", "method": "hyperopt"}
-    assert sum("`rayfish train` does not" in note for note in notes(found)) == 2
+    assert sum("`rayfish train` does not" in note for note in found.notes()) == 2
     assert translate(OldExperiment("x", {"run": "PPO", "scheduler": "mine"})).fate == "refused"
 
 

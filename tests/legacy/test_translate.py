@@ -158,3 +158,9 @@ def test_migrating_never_overwrites_what_it_did_not_write(tmp_path):
     with pytest.raises(RayfishError, match="not written by this command"):
         migrate(str(file), tmp_path / "out")
     assert paths[0].read_text() == "mine\n"
+
+
+def test_the_name_of_a_run_comes_from_its_line_in_the_old_file(tmp_path):
+    file = tmp_path / "old.yaml"
+    file.write_text("mine:\n  run: PPO\n  env: CartPole-v1\n")
+    assert Experiment.compose(str(file)).origin("runtime.name") == f"{file}:1"

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import gymnasium as gym
 
-from rayfish.envs import arguments, catalog, contract, guard
+from rayfish.envs import arguments, catalog, contract, guard, old_environments
 from rayfish.envs.agents import HOOK, AgentSlots
 from rayfish.envs.atari import AtariFault, preprocessed
 from rayfish.envs.env_kind import (
@@ -38,7 +38,6 @@ from rayfish.envs.state import find_way, why_not_pickled
 from rayfish.envs.tasks import TaskFault, require_tasks
 from rayfish.errors import EnvironmentFault, Problem, RayfishError
 from rayfish.experiment.imports import user_frame
-from rayfish.legacy import env_api, import_paths
 
 if TYPE_CHECKING:
     from rayfish.experiment.experiment import Experiment
@@ -82,7 +81,7 @@ def make(spec: EnvSpec, config: Mapping[str, Any] | None = None, *, render_mode:
     except Exception as error:
         given = f" with env_config {dict(config)!r}" if config else ""
         raise _failed(f"making {spec.name!r}{given}", error, spec.paths) from error
-    env = _accepted(env_api.modernised(env, known=spec.old_api), spec.name)
+    env = _accepted(old_environments.modernised(env, known=spec.old_api), spec.name)
     env = limit_steps(preprocessed(env, spec.atari, spec.name), spec.horizon)
     return observing_last(env, action=spec.last_action, reward=spec.last_reward)
 
@@ -185,9 +184,13 @@ def info_of(env: Any, name: str) -> EnvInfo:
     """What `describe` says, of an environment that is already made."""
     agents, observations, actions = agents_and_spaces(env)
     metadata = dict(getattr(env, "metadata", None) or {})
-    adapter = env_api.adapter(env)
+    adapter = old_environments.adapter(env)
     innermost = adapter.env if adapter is not None else getattr(env, "unwrapped", env)
-    notices = [on_name(EnvSpec(name)), *import_paths.notices(type(innermost)), env_api.notice(env)]
+    notices = [
+        on_name(EnvSpec(name)),
+        *old_environments.notices(type(innermost)),
+        old_environments.notice(env),
+    ]
     return EnvInfo(
         name=name,
         kind="multi" if is_multi_agent(env) else "single",

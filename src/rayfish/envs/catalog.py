@@ -13,8 +13,8 @@ from typing import Any
 import gymnasium as gym
 from gymnasium.envs.registration import find_highest_version, get_env_id, parse_env_id
 
+from rayfish.envs.old_environments import closest_env, needs_ale
 from rayfish.errors import EnvironmentFault, did_you_mean
-from rayfish.legacy.env_names import closest_env, needs_ale
 
 ENTRY_POINT_GROUP = "rayfish.envs"
 

@@ -18,13 +18,12 @@ import cloudpickle
 import gymnasium as gym
 import numpy as np
 
-from rayfish.envs import contract, values
+from rayfish.envs import contract, old_environments, values
 from rayfish.envs.env_kind import DEFAULT_AGENT, agents_and_spaces, in_short, is_parallel, max_steps
 from rayfish.envs.findings import Finding, Report
 from rayfish.envs.play import ALL, AgentStep, Player, play
 from rayfish.errors import EnvironmentFault
 from rayfish.experiment.imports import user_frame
-from rayfish.legacy import env_api
 
 _EPISODES = 3
 _STEPS_LOOKED_AT = 1000
@@ -52,7 +51,7 @@ def check(env: Any, *, seed: int = 0) -> list[Finding]:
         if not report.broken:
             _speed(player, seed, report)
         _pickle(env, report)
-        if not player.multi and not report.broken and env_api.adapter(env) is None:
+        if not player.multi and not report.broken and old_environments.adapter(env) is None:
             _gymnasium_opinion(env, report)
     except _Stop:
         pass
@@ -112,7 +111,7 @@ def _contract(env: Any, report: Report) -> None:
                 report.add("error", "action mask", what, hint)
         if report.broken:
             raise _Stop
-    adapted = env_api.notice(env)
+    adapted = old_environments.notice(env)
     if adapted:
         report.add("note", "step", adapted, "it trains as it is; today's form tells ended from cut off")
     report.fine("reset", "takes seed and options, returns (observation, info)")

@@ -14,10 +14,10 @@ import numpy as np
 
 from rayfish.envs import values
 from rayfish.envs.env_kind import DEFAULT_AGENT, agents_and_spaces, is_multi_agent, is_parallel
+from rayfish.envs.old_environments import contract_layer
 from rayfish.envs.play import ALL
 from rayfish.envs.values import legal_sample
 from rayfish.errors import EnvironmentFault
-from rayfish.legacy.env_api import contract_layer
 
 _RESET = "write `def reset(self, *, seed=None, options=None)` and end it with `return observation, info`"
 _STEP = "end step() with `return observation, reward, terminated, truncated, info`"

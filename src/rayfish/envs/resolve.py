@@ -12,10 +12,10 @@ from typing import Any
 import gymnasium as gym
 
 from rayfish.envs import catalog
+from rayfish.envs.old_environments import OLD_EXAMPLES, gone_env, todays_env
 from rayfish.envs.spec import EnvSpec
 from rayfish.errors import CodeError, EnvironmentFault
 from rayfish.experiment import imports as user_code
-from rayfish.legacy.env_names import OLD_EXAMPLES, gone_env, todays_env
 
 OWN_NAMES = "rayfish-"
 """How the names begin under which Rayfish itself registers environments with Ray, one per algorithm."""

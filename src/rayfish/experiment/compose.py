@@ -3,16 +3,19 @@
 The order: main config and groups (Hydra's defaults list), then the preset, then value overrides in the
 order written, then old names in today's words, then interpolations. Unknown keys are kept: `config check`
 reports them all at once, with the place each was written.
+
+The door of `experiment/` to `legacy/` for old files and keys; `imports` is that for old import paths.
 """
 
 from __future__ import annotations
 
 import copy
 import re
+import tempfile
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from rayfish.errors import ConfigError, Problem, did_you_mean
 from rayfish.experiment import hydra_section, tree
@@ -26,21 +29,16 @@ from rayfish.experiment.files import (
     ConfigFolders,
     compose_files,
     describe,
-    link_preset,
+    offer_preset,
     show,
-    temporary_folder,
-    write_preset,
 )
-from rayfish.experiment.overrides import COMMAND_LINE, apply, expand, group_choices, parse, split_words
+from rayfish.experiment.overrides import COMMAND_LINE, apply, expand, group_choices, parse
 from rayfish.experiment.sections import ALGORITHMS, SECTIONS
 from rayfish.experiment.words import Override, as_words
 from rayfish.experiment.yaml_reader import MOST_VALUES
 from rayfish.legacy import hydra_keys, simharness
-from rayfish.legacy import load as old_files
-from rayfish.legacy.file_format import OldExperiment
+from rayfish.legacy.file_format import OldExperiment, chosen, read_old, split_member
 from rayfish.legacy.translate import Translation, translate
-
-__all__ = ["DEFAULT_EXPERIMENT", "changed", "compose", "expand", "parse", "presets", "split_words"]
 
 DEFAULT_EXPERIMENT = "cartpole"
 """The preset taken where nothing names an experiment or an environment."""
@@ -51,7 +49,7 @@ DEFAULT_ENV = "CartPole-v1"
 _DEFAULT_FOR = {"DQN": "cartpole-dqn", "SAC": "pendulum", "TQC": "pendulum", "PPO": "cartpole"}
 _MANY_ENVS = ("PPO", "APPO", "IMPALA")
 LEFT_OPEN = " (auto)"
-"""Ends the origin of a number that somebody wrote as `auto`."""
+"""Ends the origin of a number that was written as `auto`."""
 
 DEFAULT_STEPS = 100_000
 """stop_conditions.timesteps_total where an environment is named and no experiment says when to stop."""
@@ -72,22 +70,19 @@ def compose(
     closest: bool = False,
 ) -> Experiment:
     """The experiment that a preset and overrides describe; see `Experiment.compose`."""
-    user = _config_folder(config_dir)
-    overrides = as_words(overrides)
-    if not isinstance(name, OldExperiment):
-        name, overrides = named(name, overrides, user)
-    file, translation = _source(name, user, closest)
-    composed = _composed(name, overrides, config_name, (user, file, translation), env)
-    notes: list[str] = old_files.notes(translation) if translation is not None else []
+    source = _source(name, as_words(overrides), config_dir, closest)
+    overrides, translation = source.words, source.translation
+    composed = _composed(source, config_name, env)
+    notes: list[str] = translation.notes() if translation is not None else []
     hydra_section.insert(composed.values, config_name, overrides, composed.choices)
     fit = translation is not None or simharness.is_harness(tree.get(composed.values, "environment.env"))
     config = _finish(composed, notes)
     by_flags = isinstance(name, OldExperiment) and name.file == COMMAND_LINE  # rllib train --run --env
-    if name is None or by_flags:
+    if source.name is None or by_flags:
         notes += _end_by_default(config, composed.origins, env)
-    if name is None:
+    if source.name is None:
         notes += _default_note(composed, overrides)
-    paths = _code_paths(user, file)
+    paths = _code_paths(source.user, source.file)
     variables = _variables(composed, config)
     return Experiment(config, composed.origins, tuple(overrides), paths, env, tuple(notes), fit, variables)
 
@@ -103,14 +98,11 @@ def as_written(
     """What `python app.py --cfg job` and `--cfg hydra` print: the composed values as their files name them,
     interpolations left as they are; and Hydra's own section.
     """
-    user = _config_folder(config_dir)
-    if not isinstance(name, OldExperiment):
-        name, overrides = named(name, overrides, user)
-    file, translation = _source(name, user, closest)
-    composed = _composed(name, overrides, config_name, (user, file, translation), None)
+    source = _source(name, overrides, config_dir, closest)
+    composed = _composed(source, config_name, None)
     tree.expand(composed.values, composed.origins)
     with_hydra = copy.deepcopy(composed.values)
-    hydra_section.insert(with_hydra, config_name, overrides, composed.choices)
+    hydra_section.insert(with_hydra, config_name, source.words, composed.choices)
     return {key: value for key, value in composed.values.items() if key != "hydra"}, with_hydra
 
 
@@ -154,36 +146,25 @@ def _default_note(composed: Composed, overrides: Sequence[str]) -> list[str]:
     return [f"nothing names an environment: this is the experiment {preset} ({env}); yours: my_env.py:MyEnv"]
 
 
-def _composed(
-    name: str | OldExperiment | None,
-    overrides: Sequence[str],
-    config_name: str,
-    found: tuple[Path | None, Path | None, Translation | None],
-    env: Any,
-) -> Composed:
-    """Files and words laid upon each other.
-
-    :param found: the folder of the user's groups, the preset's file and its translation, where there are
-    """
-    parsed = _single(overrides)
-    user, file, translation = found
+def _composed(source: _Source, config_name: str, env: Any) -> Composed:
+    """Files and words laid upon each other."""
+    name, words, user, file, translation = source
+    parsed = _single(words)
     roots = [*([user] if user else []), *([_conf_root(file)] if file and not translation else [])]
     folders = ConfigFolders(roots)
     choices, values = group_choices(parsed, folders)
-    with temporary_folder() as scratch:
-        if translation is not None:
-            choices = [*choices, write_preset(translation.config, Path(scratch))]
-            folders.folders.insert(0, Path(scratch))
-        elif file is not None:
-            choices = [*choices, link_preset(file, Path(scratch))]
+    with tempfile.TemporaryDirectory(prefix="rayfish-preset-") as scratch:
+        preset = file if translation is None else translation.config
+        if preset is not None:
+            choices = [*choices, offer_preset(preset, Path(scratch))]
             folders.folders.insert(0, Path(scratch))
         elif isinstance(name, str):
             choices = [*choices, f"experiment={name}"]
         composed = _compose_with_base(config_name, choices, folders)
         if name is None and env is None and not _names_env(composed, choices, values):
-            preset = _default_experiment(values)
-            if preset:
-                composed = _compose_with_base(config_name, [*choices, f"experiment={preset}"], folders)
+            default = _default_experiment(values)
+            if default:
+                composed = _compose_with_base(config_name, [*choices, f"experiment={default}"], folders)
             else:
                 tree.put(composed.values, "environment.env", DEFAULT_ENV)
                 composed.origins["environment.env"] = "default"
@@ -193,27 +174,49 @@ def _composed(
     return composed
 
 
+class _Source(NamedTuple):
+    """What is composed.
+
+    :param name: a preset, None for none
+    :param words: the settings, those that bare words stand for first
+    :param user: the folder of the user's own configs
+    :param file: the preset's file
+    :param translation: of an experiment of the old form
+    """
+
+    name: str | OldExperiment | None
+    words: list[str]
+    user: Path | None
+    file: Path | None = None
+    translation: Translation | None = None
+
+
 def _source(
-    name: str | OldExperiment | None, user: Path | None, closest: bool
-) -> tuple[Path | None, Translation | None]:
-    """The file that `name` means, and its translation where it (or `name` itself) is of the old form."""
+    name: str | OldExperiment | None, words: Sequence[str], config_dir: str | Path | None, closest: bool
+) -> _Source:
+    user = _config_folder(config_dir)
     if isinstance(name, OldExperiment):
-        return None, old_files.require(translate(name, closest=closest))
-    plain, member = old_files.split_member(name or "")
+        translation = translate(name, closest=closest).required()
+        return _Source(name, list(words), user, translation=translation)
+    name, words = named(name, words, user)
+    plain, member = split_member(name or "")
     file = _preset_file(plain or None, user)
-    translation = old_files.translated(file, member, closest=closest) if file else None
-    if member and translation is None:
+    experiments = read_old(file) if file else None
+    if file and experiments is not None:
+        translation = translate(chosen(experiments, member, file), closest=closest).required()
+        return _Source(name, words, user, file, translation)
+    if member:
         what = f"is an experiment of today, not a list of them, so there is no {member!r} in it"
         raise ConfigError([Problem(plain, what, f"leave it out: {plain}")])
-    return file, translation
+    return _Source(name, words, user, file)
 
 
 def experiments_in(name: str | None, config_dir: str | Path | None = None) -> list[str]:
     """What `name` stands for, one by one: an old file may hold several experiments."""
-    if name is None or old_files.split_member(name)[1]:
+    if name is None or split_member(name)[1]:
         return [name] if name is not None else []
     file = _preset_file(name, _config_folder(config_dir))
-    names = old_files.members(file) if file else []
+    names = [old.name for old in (read_old(file) if file else None) or ()]
     return [f"{name}:{member}" for member in names] if len(names) > 1 else [name]
 
 
@@ -267,16 +270,11 @@ def _compose_with_base(config_name: str, choices: list[str], folders: ConfigFold
     if any(file.startswith("rayfish/conf/config.yaml") for file in composed.files):
         return composed
     base = compose_files("config", [], ConfigFolders([CONF]))
-    origins = {key: where for key, where in base.origins.items() if not _covered(composed.values, key)}
+    # Without those of values that the user's files set, or whose section they replace.
+    left = {key: where for key, where in base.origins.items() if tree.get(composed.values, key, {}) == {}}
     tree.merge(base.values, composed.values)
     files, chosen = [*base.files, *composed.files], {**base.choices, **composed.choices}
-    return Composed(base.values, {**origins, **composed.origins}, files, chosen)
-
-
-def _covered(values: dict[str, Any], key: str) -> bool:
-    """Whether the user's values say something at `key`, or replace a dictionary above it."""
-    found = tree.get(values, key, tree.MISSING)
-    return found is not tree.MISSING and found != {}
+    return Composed(base.values, {**left, **composed.origins}, files, chosen)
 
 
 def _config_folder(config_dir: str | Path | None) -> Path | None:
@@ -369,7 +367,7 @@ def _finish(composed: Composed, notes: list[str]) -> dict[str, Any]:
     hydra_keys.adapt_values(config, origins, notes)
     hydra_keys.settle_stop_conditions(config, origins, notes)
     simharness.adapt(config, origins, notes)
-    if tree.get(config, "cli.mode") == "???":  # the verb says it
+    if tree.get(config, "cli.mode") == "???":  # which the verb decides
         tree.put(config, "cli.mode", "train")
     name = tree.get(config, "algo.name")
     known = spelled(name, ALGORITHMS)

@@ -121,7 +121,7 @@ class Experiment(Sections):
         import json
 
         text = dump(self.written())
-        origins = _origin_lines(text, self.origins)
+        origins = {line: self.origins[key] for key, line, _ in _single_lines(text) if key in self.origins}
         lines = [_HEADER, f"{_PATHS_KEY} {json.dumps(list(self.paths))}"]
         for number, line in enumerate(text.splitlines()):
             where = origins.get(number)
@@ -157,11 +157,7 @@ class Experiment(Sections):
 
     def origin(self, dotted: str) -> str:
         """Where a value was written, "" when unknown; a section's own keys are asked for one by one."""
-        while dotted:
-            if dotted in self.origins:
-                return self.origins[dotted]
-            dotted = dotted.rpartition(".")[0]
-        return ""
+        return tree.nearest(self.origins, dotted) or ""
 
     def with_overrides(self, words: Override | Sequence[Override]) -> Experiment:
         """A copy with `key=value` words or dictionaries laid upon it."""
@@ -174,7 +170,7 @@ class Experiment(Sections):
         config, origins = copy.deepcopy(self.config), dict(self.origins)
         for dotted, value in values.items():
             tree.put(config, dotted, value)
-            origins = {key: where for key, where in origins.items() if not key.startswith(f"{dotted}.")}
+            tree.forget(origins, dotted)
             origins[dotted] = origin
         return replace(self, config=config, origins=origins)
 
@@ -221,7 +217,7 @@ def _dumper() -> Any:
     import yaml
 
     class Dumper(yaml.SafeDumper):
-        """Sections as blocks, lists of plain values in brackets; no `&anchors`, which nobody reads."""
+        """Sections as blocks, lists of plain values in brackets; no `&anchors`, which are hard to read."""
 
         def ignore_aliases(self, data: Any) -> bool:
             """Equal lists are written out again."""
@@ -236,11 +232,6 @@ def _dumper() -> Any:
     return Dumper
 
 
-def _origin_lines(text: str, origins: Mapping[str, str]) -> dict[int, str]:
-    """Line number -> origin, for those lines of the dump that hold one value."""
-    return {line: origins[key] for key, line, _ in _single_lines(text) if key in origins}
-
-
 def _written_origins(text: str) -> dict[str, str]:
     """The origins that `to_yaml` wrote beside the values."""
     lines, found = text.splitlines(), {}
@@ -252,7 +243,7 @@ def _written_origins(text: str) -> dict[str, str]:
 
 
 def _single_lines(text: str) -> list[tuple[str, int, int]]:
-    """Dotted key, line and column of its end, of each value that stands on the line of its key."""
+    """Dotted key, line and column of its end, of each value that is on the line of its key."""
     import yaml
 
     from rayfish.experiment.yaml_reader import parsed

@@ -8,7 +8,6 @@ state, so a notebook with its own `hydra.initialize` is not disturbed.
 from __future__ import annotations
 
 import re
-import tempfile
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -113,29 +112,19 @@ def compose_files(config_name: str, choices: Sequence[str], folders: ConfigFolde
     return composed
 
 
-def link_preset(file: Path, into: Path) -> str:
-    """Make the preset in `file`, wherever it lies, findable under `into`; returns the choice for Hydra."""
-    read_marked(file)  # what is wrong with the file itself is told before Hydra stumbles over it
-    link = into / "experiment" / f"{_PRESET}.yaml"
-    link.parent.mkdir(parents=True, exist_ok=True)
-    link.symlink_to(file.resolve())
-    # A preset speaks about the whole experiment, with or without Hydra's `# @package _global_` header.
-    return f"+experiment@_global_={_PRESET}"
-
-
-def write_preset(values: dict[str, Any], into: Path) -> str:
-    """A preset that is not a file, made findable under `into`; returns the choice for Hydra."""
+def offer_preset(preset: Path | dict[str, Any], into: Path) -> str:
+    """Make a preset, a file anywhere or its values, findable under `into`; returns the choice for Hydra."""
     import yaml
 
     path = into / "experiment" / f"{_PRESET}.yaml"
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(yaml.safe_dump(values, sort_keys=False), encoding="utf-8")
+    if isinstance(preset, Path):
+        read_marked(preset)  # what is wrong with the file itself is reported before Hydra stumbles over it
+        path.symlink_to(preset.resolve())
+    else:
+        path.write_text(yaml.safe_dump(preset, sort_keys=False), encoding="utf-8")
+    # A preset is about the whole experiment, with or without Hydra's `# @package _global_` header.
     return f"+experiment@_global_={_PRESET}"
-
-
-def temporary_folder() -> tempfile.TemporaryDirectory[str]:
-    """A folder for the link that `link_preset` makes; use it as a context manager."""
-    return tempfile.TemporaryDirectory(prefix="rayfish-preset-")
 
 
 def read_marked(path: Path) -> tuple[dict[str, Any], dict[str, int]]:
@@ -225,11 +214,8 @@ def _require_defaults_list(path: Path, values: dict[str, Any], lines: dict[str, 
     for entry in defaults:
         if not (isinstance(entry, str) or (isinstance(entry, dict) and len(entry) == 1)):
             where = f"{show(path)}:{lines.get('defaults', 1)}"
-            what, hint = (
-                f"the entry {entry!r} chooses nothing",
-                "write `- group: option`, or the name of a preset",
-            )
-            raise ConfigError([Problem("defaults", what, hint, where)])
+            hint = "write `- group: option`, or the name of a preset"
+            raise ConfigError([Problem("defaults", f"the entry {entry!r} chooses nothing", hint, where)])
 
 
 def yaml_problem(path: Path, error: Any, text: str = "") -> Problem:
@@ -286,9 +272,7 @@ def _lay(composed: Composed, path: Path, package: str) -> None:
     values.pop("defaults", None)
     shown = show(path)
     composed.files.append(shown)
-    wrapped = values
-    for part in reversed(package.split(".") if package else []):
-        wrapped = {part: wrapped}
+    wrapped = tree.nested(package, values) if package else values
     drop_conditions(composed, wrapped)
     for dotted, value in tree.leaves(values):
         full = f"{package}.{dotted}" if package else dotted
@@ -296,9 +280,8 @@ def _lay(composed: Composed, path: Path, package: str) -> None:
         if value == {} and isinstance(old, dict):
             continue
         if isinstance(old, dict) and not isinstance(value, dict):
-            for stale in [key for key in composed.origins if key.startswith(f"{full}.")]:
-                del composed.origins[stale]
-        line = _line_of(dotted, lines)
+            tree.forget(composed.origins, full)
+        line = tree.nearest(lines, dotted)  # of a key that came in by a YAML merge (`<<`), its parent's
         composed.origins[full] = f"{shown}:{line}" if line else shown
     tree.merge(composed.values, wrapped)
 
@@ -310,17 +293,7 @@ def drop_conditions(composed: Composed, over: Mapping[str, Any]) -> None:
         dotted = f"stop_conditions.{metric}"
         if isinstance(limit, Mapping) and isinstance(composed.values.get("stop_conditions"), dict):
             tree.put(composed.values, dotted, {})
-            for stale in [one for one in composed.origins if f"{one}.".startswith(f"{dotted}.")]:
-                del composed.origins[stale]
-
-
-def _line_of(dotted: str, lines: dict[str, int]) -> int:
-    """The line of a key; one that came in by a YAML merge (`<<`) has its parent's."""
-    while dotted:
-        if dotted in lines:
-            return lines[dotted]
-        dotted = dotted.rpartition(".")[0]
-    return 0
+            tree.forget(composed.origins, dotted)
 
 
 def _not_found(kind: str, name: str, known: Sequence[str], key: str) -> Problem:
@@ -382,25 +355,18 @@ def _explained(error: Exception, config_name: str, folders: ConfigFolders) -> Co
         group, _, option = str(missing).rpartition("/")
         return ConfigError([_missing_option(group, option, folders)])
     twice = re.search(r"Multiple values for ([\w/]+)", str(error))
-    if twice:
-        return ConfigError([_chosen_twice(twice[1], folders)])
     astray = re.search(r"Could not override '([\w/]+)", str(error))
-    if astray:
-        return ConfigError([_nothing_to_override(astray[1], folders)])
+    if twice:
+        group, what, hint = twice[1], f"{twice[1]} is chosen twice", f"write `- override /{twice[1]}: OPTION`"
+    elif astray and not folders.is_group(astray[1]):
+        return ConfigError([_missing_group(astray[1], folders)])
+    elif astray:
+        group, hint = astray[1], f"write `- /{astray[1]}: OPTION`"
+        what = f"{group} is not chosen yet, so there is nothing to override"
+    if twice or astray:
+        return ConfigError([Problem("defaults", what, hint, folders.line_with(group.rpartition("/")[2]))])
     hint = "see the defaults list at the top of the file"
     return ConfigError([Problem(config_name, str(error).strip(), hint)])
-
-
-def _chosen_twice(group: str, folders: ConfigFolders) -> Problem:
-    where, hint = folders.line_with(group.rpartition("/")[2]), f"write `- override /{group}: OPTION`"
-    return Problem("defaults", f"{group} is chosen twice", hint, where)
-
-
-def _nothing_to_override(group: str, folders: ConfigFolders) -> Problem:
-    if not folders.is_group(group):
-        return _missing_group(group, folders)
-    what, hint = f"{group} is not chosen yet, so there is nothing to override", f"write `- /{group}: OPTION`"
-    return Problem("defaults", what, hint, folders.line_with(group.rpartition("/")[2]))
 
 
 def _missing_group(group: str, folders: ConfigFolders) -> Problem:

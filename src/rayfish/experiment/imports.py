@@ -3,6 +3,8 @@
 Only what an experiment names is imported, and always under its real module name (a file under its
 stem, with its folder on `sys.path`), so that objects pickle by reference and are found again on
 every worker once that worker has called `use_paths` with the same folders.
+
+The door of `experiment/` to `legacy/` for old import paths, which every worker loads; `compose` is the other.
 """
 
 from __future__ import annotations
@@ -115,7 +117,7 @@ def find_file(file: str | Path, paths: Sequence[str | Path] = ()) -> Path:
     for candidate in candidates:
         if candidate.is_file():
             return candidate.resolve()
-    near = {name for place in candidates if place.parent.is_dir() for name in _python_files(place.parent)}
+    near = {file.name for place in candidates for file in place.parent.glob("*.py")}
     places = ", ".join(dict.fromkeys(str(place.parent) for place in candidates))
     raise CodeError(
         f"there is no file {str(file)!r} (looked in {places})",
@@ -200,9 +202,7 @@ def _no_module(name: str, missing: str, paths: Sequence[str | Path]) -> CodeErro
 def _broken(name: str, error: BaseException) -> CodeError:
     """An exception while the user's module ran: which line of theirs, and why."""
     if isinstance(error, SyntaxError):
-        line = (error.text or "").strip()
-        what = f"{error.filename}:{error.lineno} is not valid Python: {error.msg}"
-        return CodeError(f"{what}\n    {line}" if line else what, "fix that line")
+        return invalid_python(error)
     reason = f"{type(error).__name__}: {error}".rstrip(": ")
     frame = user_frame(error)
     where = f" at {frame.filename}:{frame.lineno}" if frame else ""
@@ -216,14 +216,21 @@ def _broken(name: str, error: BaseException) -> CodeError:
     return CodeError(f"importing {name!r} failed{where}: {reason}{source}", hint)
 
 
+def invalid_python(error: SyntaxError) -> CodeError:
+    """Which line of a user's file is not Python."""
+    line = (error.text or "").strip()
+    what = f"{error.filename}:{error.lineno} is not valid Python: {error.msg}"
+    return CodeError(f"{what}\n    {line}" if line else what, "fix that line")
+
+
 def user_frame(error: BaseException) -> traceback.FrameSummary | None:
     """The last frame in code that is neither Python's, nor an installed package's, nor ours."""
-    ours = str(Path(__file__).parent.parent)
-    foreign = [*_library_folders(), ours, "<"]
+    libraries = (sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib"))
+    foreign = (*libraries, str(Path(__file__).parent.parent), "<")
     frames = [
         frame
         for frame in traceback.extract_tb(error.__traceback__)
-        if not any(frame.filename.startswith(prefix) for prefix in foreign) and Path(frame.filename).is_file()
+        if not frame.filename.startswith(foreign) and Path(frame.filename).is_file()
     ]
     return frames[-1] if frames else None
 
@@ -249,13 +256,10 @@ def _attribute(module: ModuleType, names: str, path: str) -> Any:
 def _same_file(origin: str | None, wanted: Path, name: str) -> None:
     if origin is not None and Path(origin).resolve() == wanted:
         return
-    other = f"already the name of another module ({origin or 'built in'})" if origin or _builtin(name) else ""
-    what = f"{wanted} cannot be imported as {name!r}: that is {other or 'not a module name'}"
+    taken = origin or name in sys.builtin_module_names or name in sys.modules
+    other = f"already the name of another module ({origin or 'built in'})" if taken else "not a module name"
+    what = f"{wanted} cannot be imported as {name!r}: that is {other}"
     raise CodeError(what, f"rename the file, for instance to my_{wanted.stem.replace('.', '_')}.py")
-
-
-def _builtin(name: str) -> bool:
-    return name in sys.builtin_module_names or name in sys.modules
 
 
 def _exists(name: str) -> bool:
@@ -265,8 +269,8 @@ def _exists(name: str) -> bool:
     try:
         return importlib.util.find_spec(name) is not None
     except ModuleNotFoundError as error:
-        # A parent that is missing or is no package means "no"; anything else its code raised is told
-        # by the real import below.
+        # A parent that is missing or is no package means "no"; anything else its code raised is
+        # reported by the real import below.
         return not (error.name and (name == error.name or name.startswith(error.name + ".")))
     except Exception:
         return True
@@ -275,9 +279,7 @@ def _exists(name: str) -> bool:
 def _put_first(folder: str) -> None:
     """Make `folder` the first of the user's places, so that its files win over their namesakes."""
     slot = _first_user_slot()
-    if slot < len(sys.path) and sys.path[slot] == folder:
-        return
-    if folder in sys.path[:slot]:
+    if folder in sys.path[: slot + 1]:
         return
     if folder in sys.path:
         sys.path.remove(folder)
@@ -290,15 +292,6 @@ def _first_user_slot() -> int:
     standard |= {os.path.join(folder, "lib-dynload") for folder in standard}  # noqa: PTH118
     slots = [index for index, entry in enumerate(sys.path) if entry in standard]
     return max(slots) + 1 if slots else 0
-
-
-def _library_folders() -> list[str]:
-    names = ("stdlib", "platstdlib", "purelib", "platlib")
-    return list(dict.fromkeys(sysconfig.get_path(name) for name in names))
-
-
-def _python_files(folder: Path) -> list[str]:
-    return [entry.name for entry in folder.iterdir() if entry.suffix == ".py"]
 
 
 def _absolute(folder: str | Path) -> str:

@@ -141,8 +141,7 @@ def apply(composed: Composed, values: Sequence[Any]) -> None:
             tree.merge(old, value)
         else:
             tree.put(composed.values, key, value)
-            for stale in [name for name in composed.origins if name.startswith(f"{key}.")]:
-                del composed.origins[stale]
+            tree.forget(composed.origins, key)
         written = tree.leaves(value, key) if isinstance(value, dict) and value else [(key, value)]
         composed.origins.update({name: COMMAND_LINE for name, _ in written})
 
@@ -199,8 +198,7 @@ def _delete(composed: Composed, override: Any) -> None:
         what = f"is {found!r}, so `{override.input_line}` removes nothing"
         raise ConfigError([Problem(key, what, f"write ~{key}", COMMAND_LINE)])
     tree.drop(composed.values, key)
-    for name in [name for name in composed.origins if name == key or name.startswith(f"{key}.")]:
-        del composed.origins[name]
+    tree.forget(composed.origins, key)
 
 
 def _unreadable(word: str) -> Problem:

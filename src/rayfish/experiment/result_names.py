@@ -1,7 +1,7 @@
 """Names of old results (`episode_reward_mean`) in today's words, or why they are gone.
 
 Stop conditions, `checkpoint_score_attr` and the reference page read this. An old name is no error in
-RLlib itself: the condition just never fires, and the run goes on for ever.
+RLlib itself: the condition just never fires, and the run never ends.
 """
 
 from __future__ import annotations
@@ -25,18 +25,13 @@ STOP_KEYS: dict[str, str] = {
     "time_total_s": "time/total_s",
     "time_since_restore": "time/total_s",
     "time_this_iter_s": "time/iteration_s",
-    "episode_reward_mean": "rollout/return_mean",
-    "episode_reward_min": "rollout/return_min",
-    "episode_reward_max": "rollout/return_max",
-    "episode_return_mean": "rollout/return_mean",
-    "episode_return_min": "rollout/return_min",
-    "episode_return_max": "rollout/return_max",
-    "env_runners/episode_return_mean": "rollout/return_mean",
-    "env_runners/episode_return_min": "rollout/return_min",
-    "env_runners/episode_return_max": "rollout/return_max",
-    "env_runners/episode_reward_mean": "rollout/return_mean",
-    "env_runners/episode_reward_min": "rollout/return_min",
-    "env_runners/episode_reward_max": "rollout/return_max",
+    **{
+        f"{returns}_{what}": f"rollout/return_{what}"
+        for returns in (
+            ["episode_reward", "episode_return", "env_runners/episode_return", "env_runners/episode_reward"]
+        )
+        for what in ("mean", "min", "max")
+    },
     "episode_len_mean": "rollout/length_mean",
     "env_runners/episode_len_mean": "rollout/length_mean",
     "num_remote_worker_restarts": "run/worker_restarts",

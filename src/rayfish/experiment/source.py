@@ -12,13 +12,13 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from rayfish.errors import CodeError, did_you_mean
-from rayfish.experiment.imports import find_file, is_file_path, use_paths
+from rayfish.experiment.imports import find_file, invalid_python, is_file_path, use_paths
 
 
 def require_class(path: str, paths: Sequence[str | Path], base: str) -> ast.ClassDef | None:
     """Checks that an import path names a class that may inherit from `base`; gives its text where seen.
 
-    :param base: what it has to inherit from, as the message says it
+    :param base: what it has to inherit from, for the message
     :raises CodeError: there is no such name, it is no class, or it inherits from nothing
     """
     file, name = _place(path, paths)
@@ -88,9 +88,7 @@ def _parsed(file: Path) -> ast.Module | None:
     try:
         return ast.parse(file.read_bytes(), filename=str(file))
     except SyntaxError as error:
-        line = (error.text or "").strip()
-        what = f"{file}:{error.lineno} is not valid Python: {error.msg}"
-        raise CodeError(f"{what}\n    {line}" if line else what, "fix that line") from error
+        raise invalid_python(error) from error
     except (OSError, ValueError):
         return None  # the import itself will say why
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 import copy
 import re
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, TypeVar
 
+T = TypeVar("T")
 MISSING = object()
 
 REFERENCE = "${}"
@@ -59,6 +60,19 @@ def drop(tree: dict[str, Any], dotted: str) -> Any:
     parent, _, last = dotted.rpartition(".")
     node = get(tree, parent) if parent else tree
     return node.pop(last, MISSING) if isinstance(node, dict) else MISSING
+
+
+def nearest(found: Mapping[str, T], dotted: str) -> T | None:
+    """What a table of dotted keys holds for `dotted`, or for the nearest key above it."""
+    while dotted and dotted not in found:
+        dotted = dotted.rpartition(".")[0]
+    return found.get(dotted)
+
+
+def forget(found: dict[str, Any], dotted: str) -> None:
+    """Remove `dotted` and all keys below it from a table of dotted keys."""
+    for key in [key for key in found if f"{key}.".startswith(f"{dotted}.")]:
+        del found[key]
 
 
 def merge(base: dict[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""What a YAML parser stumbled over, in the words of the person who wrote the file."""
+"""What is wrong with a YAML text, in the words of the person who wrote it."""
 
 from __future__ import annotations
 

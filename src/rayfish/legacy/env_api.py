@@ -1,4 +1,4 @@
-"""Environments written for old gym or old RLlib, in today's form.
+"""Environments and spaces written for old gym or old RLlib, in today's form.
 
 Old means: `reset()` gives the observation alone, or `step()` four values with one `done`; there may
 be a `seed()` method, and spaces of the gym package. Whether an environment is old is found out by
@@ -14,12 +14,13 @@ from typing import Any
 
 import gymnasium as gym
 import numpy as np
+from gymnasium import spaces
 
 from rayfish.envs.env_kind import is_rllib_multi_agent
 from rayfish.envs.play import ALL
 from rayfish.envs.values import legal_sample
+from rayfish.errors import EnvironmentFault
 from rayfish.generators import undisturbed
-from rayfish.legacy import gym_spaces
 
 _CUT = "TimeLimit.truncated"
 _LIBRARIES = ("gymnasium", "ray", "pettingzoo", "ale_py", "rayfish")
@@ -56,7 +57,7 @@ def is_old(env: Any) -> bool:
         try:
             with undisturbed():
                 _tried[cls] = _gives_old_values(env)
-        except Exception:  # what is wrong with it is told where it is checked
+        except Exception:  # what is wrong with it is reported where it is checked
             return False
     return _tried[cls]
 
@@ -93,8 +94,8 @@ class OldEnv(gym.Env):
 
     def __init__(self, env: Any) -> None:
         self.env = env
-        self.observation_space = gym_spaces.modern(env.observation_space)
-        self.action_space = gym_spaces.modern(env.action_space)
+        self.observation_space = modern_space(env.observation_space)
+        self.action_space = modern_space(env.action_space)
         modes = (getattr(env, "metadata", None) or {}).get("render.modes")
         self.metadata = dict(getattr(env, "metadata", None) or {})
         if modes and not self.metadata.get("render_modes"):
@@ -136,7 +137,7 @@ class OldEnv(gym.Env):
         return observation
 
     def render(self) -> Any:
-        """A frame; old environments are told how at each call."""
+        """A frame; old environments take the mode at each call."""
         if "mode" in inspect.signature(self.env.render).parameters:
             return self.env.render(mode=self.render_mode or "rgb_array")
         return self.env.render()
@@ -154,12 +155,12 @@ class OldAgents(gym.Wrapper):
         for name in ("observation_space", "action_space", "observation_spaces", "action_spaces"):
             space = getattr(env, name, None)
             if isinstance(space, dict):
-                setattr(env, name, {agent: gym_spaces.modern(part) for agent, part in space.items()})
+                setattr(env, name, {agent: modern_space(part) for agent, part in space.items()})
             elif space is not None and not isinstance(space, gym.Space):
-                setattr(env, name, gym_spaces.modern(space))
+                setattr(env, name, modern_space(space))
         super().__init__(env)
         self._reset_takes = _reset_parameters(env)
-        if not _declares_agents(env):  # RLlib once asked nobody to say which agents there are
+        if not _declares_agents(env):  # old RLlib did not require it to list its agents
             observed, _ = self.reset()
             env._agent_ids = set(observed)
 
@@ -205,7 +206,7 @@ def _gives_old_values(env: Any) -> bool:
     if result is None:
         return False
     multi = is_rllib_multi_agent(env)
-    old_reset = not _is_pair(result, None if multi else gym_spaces.modern(env.observation_space))
+    old_reset = not _is_pair(result, None if multi else modern_space(env.observation_space))
     if old_reset and isinstance(result, tuple) and not multi and len(result) != _parts(env.observation_space):
         return False  # neither an observation nor (observation, info)
     observation = result if old_reset else result[0]
@@ -222,7 +223,7 @@ def _declares_agents(env: Any) -> bool:
 
 
 def _action(env: Any, observation: Any) -> Any:
-    return legal_sample(gym_spaces.modern(env.action_space), observation)
+    return legal_sample(modern_space(env.action_space), observation)
 
 
 def _actions(env: Any, observation: Mapping[Any, Any]) -> dict[Any, Any]:
@@ -234,11 +235,8 @@ def _actions(env: Any, observation: Mapping[Any, Any]) -> dict[Any, Any]:
 
 def _reset(env: Any, takes: frozenset[str], seed: int | None, options: dict[str, Any] | None) -> Any:
     """Call reset with what it takes; a seed that it does not take goes to `seed()`, or to `np_random`."""
-    keywords = {
-        name: value
-        for name, value in (("seed", seed), ("options", options))
-        if name in takes and value is not None
-    }
+    given = {"seed": seed, "options": options}
+    keywords = {name: value for name, value in given.items() if name in takes and value is not None}
     if seed is not None and "seed" not in takes:
         if callable(getattr(env, "seed", None)):
             env.seed(seed)
@@ -279,8 +277,9 @@ def _behind_gymnasium(env: Any) -> tuple[Any, Any]:
 
 
 def _of_old_gym(cls: type) -> bool:
-    return any(base.__module__.split(".")[0] == "gym" for base in cls.__mro__) or any(
-        base.__module__ == "rayfish.legacy.gym" for base in cls.__mro__
+    return any(
+        base.__module__.split(".")[0] == "gym" or base.__module__ == "rayfish.legacy.gym"
+        for base in cls.__mro__
     )
 
 
@@ -292,5 +291,38 @@ def _playable(env: Any) -> bool:
     return (
         not isinstance(env, type)
         and all(callable(getattr(env, method, None)) for method in ("reset", "step"))
-        and all(isinstance(space, gym.Space) or gym_spaces.is_old(space) for space in spaces)
+        and all(isinstance(space, gym.Space) or is_old_space(space) for space in spaces)
+    )
+
+
+def is_old_space(space: Any) -> bool:
+    """Whether `space` is one of gym's."""
+    return any(
+        base.__module__.split(".")[0] == "gym" and base.__name__ == "Space" for base in type(space).__mro__
+    )
+
+
+def modern_space(space: Any) -> Any:
+    """The same space in Gymnasium's terms; what is no space of gym's is left as it is.
+
+    :raises EnvironmentFault: a kind of space that has no counterpart
+    """
+    if isinstance(space, gym.Space) or not is_old_space(space):
+        return space
+    kind = next(base.__name__ for base in type(space).__mro__ if base.__module__.startswith("gym."))
+    if kind == "Box":
+        return spaces.Box(np.asarray(space.low), np.asarray(space.high), space.shape, space.dtype)
+    if kind == "Discrete":
+        return spaces.Discrete(int(space.n), start=int(getattr(space, "start", 0)))
+    if kind == "MultiDiscrete":
+        return spaces.MultiDiscrete(np.asarray(space.nvec))
+    if kind == "MultiBinary":
+        return spaces.MultiBinary(int(space.n) if np.ndim(space.n) == 0 else [int(n) for n in space.n])
+    if kind == "Tuple":
+        return spaces.Tuple([modern_space(part) for part in space.spaces])
+    if kind == "Dict":
+        return spaces.Dict({key: modern_space(part) for key, part in space.spaces.items()})
+    raise EnvironmentFault(
+        f"the gym space {type(space).__name__} has no counterpart that algorithms learn from",
+        "use Box, Discrete, MultiDiscrete, MultiBinary, Tuple or Dict",
     )

@@ -34,46 +34,41 @@ class Today:
     env_config: Mapping[str, Any] = field(default_factory=dict)
 
 
-_GYM: dict[str, Today] = {
-    "Pendulum-v0": Today("Pendulum-v1", "the same physics"),
-    "Acrobot-v0": Today(
-        "Acrobot-v1", "500 steps in place of 200, and sines and cosines in place of the angles"
-    ),
-    "FrozenLake-v0": Today("FrozenLake-v1", "its rewards were fixed since"),
-    "FrozenLake8x8-v0": Today("FrozenLake8x8-v1", "its rewards were fixed since"),
-    "CliffWalking-v0": Today("CliffWalking-v1", "the same cliff"),
-    "Blackjack-v0": Today("Blackjack-v1", "how a natural counts was fixed since"),
-    "Taxi-v1": Today("Taxi-v3", "the map was fixed, and a ride never starts at its goal"),
-    "Taxi-v2": Today("Taxi-v3", "the map was fixed since"),
-    "LunarLander-v1": Today("LunarLander-v3", "energy costs reward, and there may be wind"),
-    "LunarLander-v2": Today("LunarLander-v3", "wind begins again with each episode"),
-    "LunarLanderContinuous-v1": Today(
-        "LunarLanderContinuous-v3", "energy costs reward, and there may be wind"
-    ),
-    "LunarLanderContinuous-v2": Today("LunarLanderContinuous-v3", "wind begins again with each episode"),
-    "BipedalWalker-v1": Today("BipedalWalker-v3", "energy costs reward, and the lidar was fixed since"),
-    "BipedalWalker-v2": Today("BipedalWalker-v3", "the lidar was fixed since"),
-    "BipedalWalkerHardcore-v2": Today("BipedalWalkerHardcore-v3", "the lidar was fixed since"),
-    "CarRacing-v0": Today(
-        "CarRacing-v3", "when a lap counts as finished has changed, and it ends the episode"
-    ),
-    "CarRacing-v1": Today("CarRacing-v3", "a finished lap ends the episode"),
-    "CarRacing-v2": Today("CarRacing-v3", "a finished lap ends the episode"),
+_ENERGY = "energy costs reward, and there may be wind"
+_LAP = "a finished lap ends the episode"
+_LIDAR = "the lidar was fixed since"
+_LAKE = "its rewards were fixed since"
+_WIND = "wind begins again with each episode"
+_GYM: dict[str, tuple[str, str]] = {
+    "Pendulum-v0": ("Pendulum-v1", "the same physics"),
+    "Acrobot-v0": ("Acrobot-v1", "500 steps in place of 200, and sines and cosines in place of the angles"),
+    "FrozenLake-v0": ("FrozenLake-v1", _LAKE),
+    "FrozenLake8x8-v0": ("FrozenLake8x8-v1", _LAKE),
+    "CliffWalking-v0": ("CliffWalking-v1", "the same cliff"),
+    "Blackjack-v0": ("Blackjack-v1", "how a natural counts was fixed since"),
+    "Taxi-v1": ("Taxi-v3", "the map was fixed, and a ride never starts at its goal"),
+    "Taxi-v2": ("Taxi-v3", "the map was fixed since"),
+    "LunarLander-v1": ("LunarLander-v3", _ENERGY),
+    "LunarLander-v2": ("LunarLander-v3", _WIND),
+    "LunarLanderContinuous-v1": ("LunarLanderContinuous-v3", _ENERGY),
+    "LunarLanderContinuous-v2": ("LunarLanderContinuous-v3", _WIND),
+    "BipedalWalker-v1": ("BipedalWalker-v3", f"energy costs reward, and {_LIDAR}"),
+    "BipedalWalker-v2": ("BipedalWalker-v3", _LIDAR),
+    "BipedalWalkerHardcore-v2": ("BipedalWalkerHardcore-v3", _LIDAR),
+    "CarRacing-v0": ("CarRacing-v3", "when a lap counts as finished has changed, and it ends the episode"),
+    "CarRacing-v1": ("CarRacing-v3", _LAP),
+    "CarRacing-v2": ("CarRacing-v3", _LAP),
 }
+"""Old name -> today's, and what differs."""
 
 # v4 keeps the rewards and sizes that v2 and v3 had; v5 changed both. Pusher-v4 needs mujoco below 3.
 _MUJOCO: dict[str, tuple[str, str]] = {
+    **dict.fromkeys(
+        ("HalfCheetah", "Hopper", "Humanoid", "HumanoidStandup", "Walker2d", "Swimmer", "Reacher"), ("v4", "")
+    ),
+    **dict.fromkeys(("InvertedPendulum", "InvertedDoublePendulum"), ("v4", "")),
     "Ant": ("v4", "27 observations: without the contact forces, which MuJoCo 2 left at zero"),
-    "HalfCheetah": ("v4", ""),
-    "Hopper": ("v4", ""),
-    "Humanoid": ("v4", ""),
-    "HumanoidStandup": ("v4", ""),
-    "Walker2d": ("v4", ""),
-    "Swimmer": ("v4", ""),
-    "Reacher": ("v4", ""),
     "Pusher": ("v5", "the density of the pushed object was fixed since"),
-    "InvertedPendulum": ("v4", ""),
-    "InvertedDoublePendulum": ("v4", ""),
 }
 _MUJOCO_ID = re.compile(rf"^({'|'.join(_MUJOCO)})-v[0123]$")
 
@@ -147,7 +142,7 @@ def todays_env(name: str) -> Today | None:
     """What an environment's old name means now; None when it means what it meant, or nothing is known."""
     name = name.strip()
     if name in _GYM:
-        return _GYM[name]
+        return Today(*_GYM[name])
     mujoco = _MUJOCO_ID.match(name)
     if mujoco is not None:
         version, remark = _MUJOCO[mujoco[1]]
@@ -201,8 +196,8 @@ def _atari(name: str) -> Today | None:
     config: dict[str, Any] = {"obs_type": "ram"} if ram else {}
     if kind == "Deterministic":
         config["frameskip"] = 3 if game == "SpaceInvaders" else 4
-    said = ", ".join(f"{key}={value}" for key, value in config.items())
-    return Today(env, f"the same game, by env_config {said}", config)
+    settings = ", ".join(f"{key}={value}" for key, value in config.items())
+    return Today(env, f"the same game, by env_config {settings}", config)
 
 
 def _example(name: str) -> Today | None:

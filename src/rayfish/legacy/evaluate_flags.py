@@ -1,6 +1,6 @@
 """The flags of `rllib rollout` and `rllib evaluate` that old scripts carry, for the verbs that took over.
 
-What they asked for is done, or is said in one line; nothing is dropped in silence.
+What they ask for is done, or a line says why not; nothing is dropped in silence.
 """
 
 from __future__ import annotations
@@ -48,20 +48,21 @@ class OldFlags:
         found = cls()
         asked = [f"--num-workers {num_workers}"] if num_workers else []
         asked += [f"--num-gpus {num_gpus:g}"] if num_gpus else []
-        if asked:
-            found.notes.append(f"{' '.join(asked)}: the policy plays in this process, on the CPU")
-        if render:
-            found.notes.append(
-                "--render: no window is opened in this version, the episodes are played without"
-            )
-        seen = ["--monitor"] if monitor else []
-        seen += [f"--video-dir {video_dir}"] if video_dir else []
-        if seen:
-            found.notes.append(
-                f"{' '.join(seen)}: no video is made in this version, the episodes are played without"
-            )
-        if use_shelve:
-            found.notes.append("--use-shelve: episodes go to Parquet as they end, no shelve file is made")
+        recorded = ["--monitor"] if monitor else []
+        recorded += [f"--video-dir {video_dir}"] if video_dir else []
+        for flags, why in (
+            (asked, "the policy plays in this process, on the CPU"),
+            (
+                ["--render"] if render else [],
+                "no window is opened in this version, the episodes are played without",
+            ),
+            (recorded, "no video is made in this version, the episodes are played without"),
+            (
+                ["--use-shelve"] if use_shelve else [],
+                "episodes go to Parquet as they end, no shelve file is made",
+            ),
+        ):
+            found.notes += [f"{' '.join(flags)}: {why}"] if flags else []
         if config:
             found._take(parse_mapping("--config", config))
         return found
@@ -76,9 +77,8 @@ class OldFlags:
         merged = {**config, **inner} if isinstance(inner, Mapping) else dict(config)
         merged.pop("evaluation_config", None)
         for key, name in _KEYS.items():
-            if merged.get(key) is not None:
-                self.overrides.append(word(name, merged[key]))
-            merged.pop(key, None)
+            value = merged.pop(key, None)
+            self.overrides += [word(name, value)] if value is not None else []
         given = merged.pop("env_config", None) or {}
         if not isinstance(given, Mapping):
             raise RayfishError(

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import re
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from rayfish.errors import ConfigError, Problem, did_you_mean
+from rayfish.experiment import tree
 from rayfish.experiment.files import read_lenient, show
 from rayfish.experiment.sections import SECTIONS
 
@@ -14,12 +17,12 @@ ALGORITHM_KEYS = ("run", "run_or_experiment", "algo", "algorithm")
 """What people called the algorithm, the usual name first."""
 
 _PARTS = {**dict.fromkeys(ALGORITHM_KEYS, str | dict), "env": str | dict, "config": dict, "stop": dict}
-"""What an experiment consists of; two of them tell one, whatever else stands beside them."""
+"""What an experiment consists of; two of these keys make one, whatever else is there."""
 
 
 @dataclass(frozen=True)
 class OldExperiment:
-    """One experiment of an old file, as it stands there.
+    """One experiment of an old file, as it is written there.
 
     :param name: its name in the file; "" for one of the command line that is given none
     :param values: `env`, `run`, `stop`, `config`, ...
@@ -37,48 +40,54 @@ class OldExperiment:
     twice: tuple[str, ...] = ()
 
     def where(self, dotted: str) -> str:
-        """File and line of a key; of what it stands in where the key came by an anchor (`<<`)."""
-        while dotted and dotted not in self.lines:
-            dotted = dotted.rpartition(".")[0]
-        return f"{self.file}:{self.lines[dotted]}" if dotted in self.lines else self.file
-
-
-def is_old(values: Any) -> bool:
-    """Whether a parsed YAML file is an old experiment file rather than one of today's."""
-    if not isinstance(values, dict):
-        return False
-    others = [name for name, value in values.items() if not _is_experiment(value)]
-    if _is_unnamed(values):
-        return True
-    return len(others) < len(values) and not any(name in SECTIONS for name in others)
+        """File and line of a key; those of the section around it where the key came by an anchor (`<<`)."""
+        line = tree.nearest(self.lines, dotted)
+        return self.file if line is None else f"{self.file}:{line}"
 
 
 def read_old(file: Path) -> list[OldExperiment] | None:
     """The experiments of an old file in their order; None when it is a file of today."""
     read = read_lenient(file)
-    if read is None or not is_old(read.values):
+    if read is None or not isinstance(read.values, dict):
         return None
     values, shown = read.values, show(file)
     if _is_unnamed(values):
         return [OldExperiment(file.stem, values, read.lines, shown, twice=tuple(read.twice))]
     beside = tuple(str(name) for name, inner in values.items() if not _is_experiment(inner))
-    return [
-        OldExperiment(
-            str(name),
-            inner,
-            {**dict(_below(name, read.lines)), "": read.lines.get(str(name), 1)},
-            shown,
-            beside,
-            tuple(key.removeprefix(f"{name}.") for key in read.twice if key.startswith(f"{name}.")),
-        )
-        for name, inner in values.items()
-        if _is_experiment(inner)
-    ]
+    if len(beside) == len(values) or any(name in SECTIONS for name in beside):
+        return None
+
+    def old(name: str, inner: Mapping[str, Any]) -> OldExperiment:
+        prefix = f"{name}."
+        lines = {key.removeprefix(prefix): n for key, n in read.lines.items() if key.startswith(prefix)}
+        twice = tuple(key.removeprefix(prefix) for key in read.twice if key.startswith(prefix))
+        return OldExperiment(name, inner, {**lines, "": read.lines.get(name, 1)}, shown, beside, twice)
+
+    return [old(str(name), inner) for name, inner in values.items() if _is_experiment(inner)]
 
 
-def _below(name: Any, lines: Mapping[str, int]) -> Iterator[tuple[str, int]]:
-    prefix = f"{name}."
-    return ((key.removeprefix(prefix), line) for key, line in lines.items() if key.startswith(prefix))
+def split_member(name: str) -> tuple[str, str]:
+    """`old.yaml:cartpole-ppo` as file and experiment; the experiment is "" where none is named."""
+    found = re.fullmatch(r"(?P<file>.+\.ya?ml):(?P<member>.+)", name)
+    return (found["file"], found["member"]) if found else (name, "")
+
+
+def chosen(experiments: list[OldExperiment], member: str, file: Path) -> OldExperiment:
+    """The experiment of that name; with "" the only one.
+
+    :raises ConfigError: there is none of that name, or there are several and none is named
+    """
+    names = [old.name for old in experiments]
+    if member:
+        if member not in names:
+            close = did_you_mean(member, names)
+            hint = f"did you mean {close[0]}?" if close else f"there are: {', '.join(names)}"
+            raise ConfigError([Problem(show(file), f"there is no experiment {member!r} in it", hint)])
+        return experiments[names.index(member)]
+    if len(experiments) > 1:
+        what = f"holds {len(experiments)} experiments: {', '.join(names)}"
+        raise ConfigError([Problem(show(file), what, f"name one: {show(file)}:{names[0]}")])
+    return experiments[0]
 
 
 def _is_unnamed(values: Mapping[str, Any]) -> bool:

@@ -8,14 +8,17 @@ comes after. Each translation of something a user wrote leaves a note; nothing i
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from rayfish.experiment import tree
 from rayfish.experiment.files import SHIPPED
 from rayfish.experiment.overrides import COMMAND_LINE
 from rayfish.experiment.result_names import todays_metric
+from rayfish.experiment.sections import METHODS
 from rayfish.models.options import MODEL_RENAMED
+
+_BUFFER_TYPE = "training.replay_buffer_config.type"
+_SCORE = "checkpoint.checkpoint_score_attribute"
 
 SECTION_ALIASES = {
     "env_runners": "rollouts",
@@ -25,22 +28,7 @@ SECTION_ALIASES = {
 }
 """Other names of a section -> its name."""
 
-RLLIB_SECTIONS = (
-    "environment",
-    "rollouts",
-    "learners",
-    "resources",
-    "training",
-    "exploration",
-    "evaluation",
-    "framework",
-    "fault_tolerance",
-    "offline_data",
-    "reporting",
-    "callbacks",
-    "multi_agent",
-    "debugging",
-)
+_RLLIB_SECTIONS = (*METHODS, "exploration")
 """The sections in which old RLlib keys are looked for; people put them in any of these."""
 
 OLD_KEYS: dict[str, str] = {
@@ -108,14 +96,15 @@ OLD_KEYS: dict[str, str] = {
 
 _RENAMED: dict[str, str] = {
     **{f"training.model.{old}": f"training.model.{new}" for old, new in MODEL_RENAMED.items()},
-    "training.replay_buffer_config.prioritized_replay_alpha": "training.replay_buffer_config.alpha",
-    "training.replay_buffer_config.prioritized_replay_beta": "training.replay_buffer_config.beta",
-    "training.optimization.actor_learning_rate": "training.actor_lr",
-    "training.optimization.critic_learning_rate": "training.critic_lr",
-    "training.optimization.entropy_learning_rate": "training.alpha_lr",
-    "training.optimization_config.actor_learning_rate": "training.actor_lr",
-    "training.optimization_config.critic_learning_rate": "training.critic_lr",
-    "training.optimization_config.entropy_learning_rate": "training.alpha_lr",
+    **{
+        f"training.replay_buffer_config.prioritized_replay_{name}": f"training.replay_buffer_config.{name}"
+        for name in ("alpha", "beta")
+    },
+    **{
+        f"training.{section}.{old}_learning_rate": f"training.{new}_lr"
+        for section in ("optimization", "optimization_config")
+        for old, new in (("actor", "actor"), ("critic", "critic"), ("entropy", "alpha"))
+    },
     "checkpoint.checkpoint_freq": "checkpoint.checkpoint_frequency",
     "checkpoint.keep_checkpoints_num": "checkpoint.num_to_keep",
     "runtime.storage_path": "runtime.local_dir",
@@ -158,71 +147,67 @@ IGNORED: dict[str, str] = {
 """Keys of SimHarness2's files that have no effect here -> why; a note names each."""
 
 
-@dataclass(frozen=True)
-class _Adapted:
-    """What an old key and its value become: new keys with values, and a word about it."""
-
-    values: dict[str, Any]
-    remark: str = ""
+Adaptor = Callable[[Any, Mapping[str, Any]], dict[str, Any]]
+"""From an old key's value and the whole config to today's keys with their values."""
 
 
-def _schedule(value: Any) -> Any:
+def _schedule(today: str) -> Adaptor:
     """RLlib's old schedules may begin later than step 0; today's may not."""
-    if isinstance(value, list) and value and isinstance(value[0], list) and value[0][0] != 0:
-        return [[0, value[0][1]], *value]
-    return value
+
+    def adapted(value: Any, _: Mapping[str, Any]) -> dict[str, Any]:
+        late = isinstance(value, list) and value and isinstance(value[0], list) and value[0][0] != 0
+        points = [[0, value[0][1]], *value] if late else value
+        return {today: points} if value is not None else {}
+
+    return adapted
 
 
-def _batch(value: Any, config: Mapping[str, Any]) -> _Adapted:
-    learners = tree.get(config, "learners.num_learners") or 1
+def _batch(value: Any, config: Mapping[str, Any]) -> dict[str, Any]:
+    learners = _learners(config)
     share = value // learners if isinstance(value, int) and isinstance(learners, int) else value
-    remark = f"{value} shared by {learners} learners" if learners > 1 else ""
-    return _Adapted({"training.train_batch_size_per_learner": share}, remark)
+    return {"training.train_batch_size_per_learner": share}
 
 
-def _prioritized(value: Any, _: Mapping[str, Any]) -> _Adapted:
-    kind = "PrioritizedEpisodeReplayBuffer" if value else "EpisodeReplayBuffer"
-    return _Adapted({"training.replay_buffer_config.type": kind})
+def _learners(config: Mapping[str, Any]) -> Any:
+    return tree.get(config, "learners.num_learners") or 1
 
 
-def _buffer_type(value: Any, _: Mapping[str, Any]) -> _Adapted:
-    kind = "PrioritizedEpisodeReplayBuffer" if "Prioritized" in str(value) else "EpisodeReplayBuffer"
-    return _Adapted({"training.replay_buffer_config.type": kind}, "today's buffers keep whole episodes")
+def _prioritized(value: Any, _: Mapping[str, Any]) -> dict[str, Any]:
+    return {_BUFFER_TYPE: "PrioritizedEpisodeReplayBuffer" if value else "EpisodeReplayBuffer"}
 
 
-def _remote_envs(value: Any, _: Mapping[str, Any]) -> _Adapted:
-    return _Adapted({"rollouts.gym_env_vectorize_mode": "async"} if value else {})
+def _remote_envs(value: Any, _: Mapping[str, Any]) -> dict[str, Any]:
+    return {"rollouts.gym_env_vectorize_mode": "async"} if value else {}
 
 
-def _score(value: Any, _: Mapping[str, Any]) -> _Adapted:
-    name, order = str(value), {}
-    if name.startswith("min-"):
-        name, order = name.removeprefix("min-"), {"checkpoint.checkpoint_score_order": "min"}
-    return _Adapted({"checkpoint.checkpoint_score_attribute": todays_metric(name) or name, **order})
+def _score(value: Any, _: Mapping[str, Any]) -> dict[str, Any]:
+    name = str(value).removeprefix("min-")
+    order = {"checkpoint.checkpoint_score_order": "min"} if str(value).startswith("min-") else {}
+    return {_SCORE: todays_metric(name) or name, **order}
 
 
-def _model_of(value: Any, _: Mapping[str, Any]) -> _Adapted:
-    values = {f"training.model.{key}": inner for key, inner in (value or {}).items()}
-    return _Adapted(values, "one model section serves actor and critic")
+def _model_of(value: Any, _: Mapping[str, Any]) -> dict[str, Any]:
+    return {f"training.model.{key}": inner for key, inner in (value or {}).items()}
 
 
-Adaptor = Callable[[Any, Mapping[str, Any]], _Adapted]
-
+_MODELS = ("Q_model", "q_model_config", "policy_model", "policy_model_config")
 _ADAPTORS: dict[str, Adaptor] = {
     "training.train_batch_size": _batch,
-    "training.lr_schedule": lambda v, _: _Adapted({"training.lr": _schedule(v)} if v is not None else {}),
-    "training.entropy_coeff_schedule": lambda v, _: _Adapted(
-        {"training.entropy_coeff": _schedule(v)} if v is not None else {}
-    ),
+    "training.lr_schedule": _schedule("training.lr"),
+    "training.entropy_coeff_schedule": _schedule("training.entropy_coeff"),
     "training.prioritized_replay": _prioritized,
-    "training.Q_model": _model_of,
-    "training.q_model_config": _model_of,
-    "training.policy_model": _model_of,
-    "training.policy_model_config": _model_of,
+    **{f"training.{name}": _model_of for name in _MODELS},
     "rollouts.remote_worker_envs": _remote_envs,
     "environment.remote_worker_envs": _remote_envs,
     "checkpoint.checkpoint_score_attr": _score,
 }
+
+
+def _remark(adaptor: Adaptor, value: Any, config: Mapping[str, Any]) -> str:
+    if adaptor is _model_of:
+        return " (one model section serves actor and critic)"
+    shared = adaptor is _batch and _learners(config) > 1
+    return f" ({value} shared by {_learners(config)} learners)" if shared else ""
 
 
 def is_old(dotted: str) -> bool:
@@ -237,10 +222,8 @@ def copy_renamed(config: dict[str, Any], origins: dict[str, str], notes: list[st
         if isinstance(config.get(alias), dict):
             for key in list(config[alias]):
                 _move(config, origins, notes, f"{alias}.{key}", f"{name}.{key}")
-        elif config.get(alias) is not None and "${" not in str(
-            config[alias]
-        ):  # no section, which the check reports
-            config[name] = config[alias]
+        elif config.get(alias) is not None and "${" not in str(config[alias]):
+            config[name] = config[alias]  # no section, which the check reports
             origins[name] = origins.get(alias, "")
     old_keys = set()
     for old, new in _written_renames(config):
@@ -257,8 +240,7 @@ def remove(config: dict[str, Any], origins: dict[str, str], old_keys: set[str]) 
     """Take the old names away once interpolations are resolved."""
     for old in old_keys:
         tree.drop(config, old)
-        for name in [name for name in origins if name == old or name.startswith(f"{old}.")]:
-            del origins[name]
+        tree.forget(origins, old)
     for emptied in ("training.optimization", "training.optimization_config"):
         if tree.get(config, emptied) == {}:
             tree.drop(config, emptied)
@@ -268,26 +250,26 @@ def adapt_values(config: dict[str, Any], origins: dict[str, str], notes: list[st
     """Translate old keys whose value changes too, and old metric names; values are resolved by now."""
     for old, adaptor in _ADAPTORS.items():
         value = tree.get(config, old, tree.MISSING)
-        if value is not tree.MISSING:
-            adapted = adaptor(value, config)
-            origin = _origin(origins, old)
-            remove(config, origins, {old})
-            for new, new_value in adapted.values.items():
-                if _outranks(origin, origins.get(new)):
-                    tree.put(config, new, new_value)
-                    origins[new] = origin
-            targets = ", ".join(f"{key}={val}" for key, val in adapted.values.items()) or "nothing"
-            remark = f" ({adapted.remark})" if adapted.remark else ""
-            _note(notes, origin, f"{old} became {targets}{remark}")
-    kind = tree.get(config, "training.replay_buffer_config.type")
+        if value is tree.MISSING:
+            continue
+        adapted, remark = adaptor(value, config), _remark(adaptor, value, config)
+        origin = _origin(origins, old)
+        remove(config, origins, {old})
+        for new, new_value in adapted.items():
+            if _outranks(origin, origins.get(new)):
+                tree.put(config, new, new_value)
+                origins[new] = origin
+        targets = ", ".join(f"{key}={val}" for key, val in adapted.items()) or "nothing"
+        _note(notes, origin, f"{old} became {targets}{remark}")
+    kind = tree.get(config, _BUFFER_TYPE)
     if isinstance(kind, str) and "Episode" not in kind and kind.rpartition(".")[2].startswith("MultiAgent"):
-        key = "training.replay_buffer_config.type"
-        tree.put(config, key, _buffer_type(kind, config).values[key])
-        _note(notes, _origin(origins, key), f"{key}: {kind} became {tree.get(config, key)}")
-    score = tree.get(config, "checkpoint.checkpoint_score_attribute")
+        today = _prioritized("Prioritized" in kind, config)[_BUFFER_TYPE]
+        tree.put(config, _BUFFER_TYPE, today)
+        _note(notes, _origin(origins, _BUFFER_TYPE), f"{_BUFFER_TYPE}: {kind} became {today}")
+    score = tree.get(config, _SCORE)
     metric = todays_metric(score) if isinstance(score, str) else None
     if metric is not None:
-        tree.put(config, "checkpoint.checkpoint_score_attribute", metric)
+        tree.put(config, _SCORE, metric)
     _evaluation_config(config, notes, origins)
 
 
@@ -307,7 +289,7 @@ def _evaluation_config(config: dict[str, Any], notes: list[str], origins: dict[s
 def _written_renames(config: Mapping[str, Any]) -> list[tuple[str, str]]:
     absent = tree.MISSING
     found = [(old, new) for old, new in _RENAMED.items() if tree.get(config, old, absent) is not absent]
-    for section in RLLIB_SECTIONS:
+    for section in _RLLIB_SECTIONS:
         for key in config.get(section) or {} if isinstance(config.get(section), dict) else ():
             new = OLD_KEYS.get(str(key))
             if new and new != f"{section}.{key}":
@@ -328,8 +310,7 @@ def _move(config: dict[str, Any], origins: dict[str, str], notes: list[str], old
         _note(notes, origin, f"{old} is left aside: {new} is written as well, and wins")
         return
     tree.put(config, new, value)
-    for stale in [name for name in origins if name.startswith(f"{new}.")]:
-        del origins[stale]
+    tree.forget(origins, new)
     origins[new] = origin
     _note(notes, origin, f"{old} is today's {new}")
 
@@ -347,21 +328,15 @@ def settle_stop_conditions(config: dict[str, Any], origins: Mapping[str, str], n
     section = config.get("stop_conditions")
     if not isinstance(section, dict):
         return
+    rank = {key: _rank(_origin(origins, f"stop_conditions.{key}")) for key in section}
     chosen: dict[str, str] = {}
-    for key, value in list(section.items()):
-        if value is None:
-            continue
-        metric = todays_metric(key) or key
-        other = chosen.get(metric)
-        if other is None:
-            chosen[metric] = key
-            continue
-        ranks = {name: _rank(_origin(origins, f"stop_conditions.{name}")) for name in (key, other)}
-        if ranks[key] != ranks[other]:
-            winner, loser = (key, other) if ranks[key] > ranks[other] else (other, key)
+    for key in [key for key, value in section.items() if value is not None]:
+        other = chosen.setdefault(todays_metric(key) or key, key)
+        if rank[key] != rank[other]:
+            winner, loser = (key, other) if rank[key] > rank[other] else (other, key)
             notes.append(f"stop_conditions.{winner}={section[winner]} replaces {loser}={section[loser]}")
             section[loser] = None
-            chosen[metric] = winner
+            chosen[todays_metric(key) or key] = winner
 
 
 def _rank(origin: str | None) -> int:

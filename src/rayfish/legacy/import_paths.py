@@ -55,25 +55,19 @@ _ALSO = {
     "ray.rllib.env.meta_env": {"MetaEnv": f"{_TASKS}:TaskSettableEnv"},
     "gym.utils": {"seeding": "rayfish.legacy.gym_seeding"},
 }
+_SAME_IN_GYMNASIUM = (
+    *("spaces", "error", "logger", "vector", "utils", "utils.ezpickle", "envs", "envs.registration"),
+    *("envs.classic_control", "envs.toy_text", "envs.box2d", "envs.mujoco"),
+)
 _PARTS_OF_GYM = {
-    "gym.spaces": "gymnasium.spaces",
-    "gym.error": "gymnasium.error",
-    "gym.logger": "gymnasium.logger",
+    **{f"gym.{name}": f"gymnasium.{name}" for name in _SAME_IN_GYMNASIUM},
     "gym.core": _GYM,
     "gym.wrappers": _GYM,
-    "gym.envs": "gymnasium.envs",
-    "gym.envs.registration": "gymnasium.envs.registration",
-    "gym.envs.classic_control": "gymnasium.envs.classic_control",
-    "gym.envs.toy_text": "gymnasium.envs.toy_text",
-    "gym.envs.box2d": "gymnasium.envs.box2d",
-    "gym.envs.mujoco": "gymnasium.envs.mujoco",
-    "gym.utils": "gymnasium.utils",
-    "gym.utils.ezpickle": "gymnasium.utils.ezpickle",
-    "gym.vector": "gymnasium.vector",
     "gym.utils.seeding": "rayfish.legacy.gym_seeding",
 }
 
 _used: dict[str, str] = {}
+"""Today's module -> a sentence about the old import that leads to it, of those that this process has made."""
 
 
 def install() -> None:
@@ -130,7 +124,11 @@ class _Loader(importlib.abc.Loader):
             there, _, attribute = new.partition(":")
             found: Any = importlib.import_module(there)
             setattr(module, old, getattr(found, attribute) if attribute else found)
-        _noted(module.__name__, self.place)
+        if module.__name__ == "gym":
+            _used.setdefault(_GYM, _GYM_NOTICE)
+        elif not module.__name__.startswith("gym."):
+            notice = f"{module.__name__} is gone from RLlib: its classes come from {self.place}"
+            _used.setdefault(self.place, notice)
 
 
 def _gym_part(name: str) -> str | None:
@@ -140,11 +138,3 @@ def _gym_part(name: str) -> str | None:
     parent = sys.modules.get("gym")
     ours = parent is not None and isinstance(getattr(parent.__spec__, "loader", None), _Loader)
     return _PARTS_OF_GYM.get(name) if ours else None
-
-
-def _noted(name: str, place: str) -> None:
-    """One sentence per old package, or per module of the examples."""
-    if name == "gym":
-        _used.setdefault(_GYM, _GYM_NOTICE)
-    elif not name.startswith("gym."):
-        _used.setdefault(place, f"{name} is gone from RLlib: its classes come from {place}")

@@ -1,7 +1,7 @@
 """The keys of Ray 1.9 to 2.9 whose fate needs no thought: renamed, the same, without meaning, or gone.
 
-Keys that depend on their value are in `rules` and `nested_keys`. A test holds every key of those versions
-against these tables, and every target against today's RLlib.
+Keys that depend on their value are in `rules`, `training_keys` and `nested_keys`. A test holds every key of
+those versions against these tables, and every target against today's RLlib.
 """
 
 from __future__ import annotations
@@ -200,6 +200,35 @@ EXPERIMENT_IGNORED: dict[str, str] = each({
 })  # fmt: skip
 """Keys beside `config` that have no meaning for a run -> why."""
 
+CHECKPOINT: dict[str, str] = {
+    "checkpoint_freq": "checkpoint_frequency",
+    "checkpoint_frequency": "checkpoint_frequency",
+    "checkpoint_at_end": "checkpoint_at_end",
+    "keep_checkpoints_num": "num_to_keep",
+    "num_to_keep": "num_to_keep",
+    "checkpoint_score_order": "checkpoint_score_order",
+}
+"""Keys about checkpoints -> today's, in the section `checkpoint`."""
+
+_SCHEDULERS = each({
+    "fifo": "none",
+    "asha asynchyperband async_hyperband": "asha",
+    "hyperband hb_bohb hyperbandforbohb": "hyperband",
+    "medianstopping medianstoppingrule median_stopping_rule": "median",
+    "populationbasedtraining pbt": "pbt",
+    "pb2": "pb2",
+})  # fmt: skip
+_METHODS = each({
+    **{name: name for name in names("random optuna hyperopt bayesopt nevergrad ax hebo")},
+    "variant_generator basicvariantgenerator": "random",
+    "bohb tunebohb": "bohb",
+})  # fmt: skip
+SEARCH: dict[str, tuple[str, dict[str, str]]] = {
+    "scheduler": ("scheduler", _SCHEDULERS),
+    "search_alg": ("method", _METHODS),
+}
+"""Tune's keys -> today's key in `search`, and the names and classes of the time with today's names."""
+
 _SAC_THEN: dict[str, Any] = {
     "training.actor_lr": 3e-4,
     "training.critic_lr": 3e-4,
@@ -263,6 +292,14 @@ WHOLE = names(
 )
 """Today's keys that take whole numbers; old RLlib let 4000.0 pass."""
 
+MODEL_SAME = names(
+    "fcnet_hiddens fcnet_activation fcnet_bias_initializer conv_filters conv_activation "
+    "conv_kernel_initializer conv_bias_initializer free_log_std log_std_clip_param vf_share_layers use_lstm "
+    "lstm_cell_size lstm_bias_initializer max_seq_len head_fcnet_hiddens head_fcnet_activation "
+    "fcnet_kernel_initializer fcnet_use_layernorm custom_model_config"
+)
+"""Keys of `model` that are called the same today."""
+
 _DECODER = "only DreamerV3 decodes images, by its own layers"
 MODEL_IGNORED: dict[str, str] = each({
     "_use_default_native_models _disable_preprocessor_api _disable_action_flattening": _SWITCH,
@@ -282,3 +319,29 @@ MODEL_OFF_ONLY: dict[str, tuple[str, str]] = {
     "custom_preprocessor": ("none given", "wrap the environment, or encode observations in a custom_model"),
 }
 """Keys of `model` that may go when they are off -> why, and what to do when they are on."""
+
+OLD_BUFFERS = names(
+    "ReplayBuffer PrioritizedReplayBuffer ReservoirReplayBuffer FifoReplayBuffer SimpleReplayBuffer "
+    "LocalReplayBuffer MultiAgentReplayBuffer MultiAgentPrioritizedReplayBuffer MultiAgentMixInReplayBuffer "
+    "ReplayActor"
+)
+"""Classes of replay buffers that RLlib had."""
+
+EXPLORATION = names(
+    "type initial_epsilon final_epsilon warmup_timesteps epsilon_timesteps epsilon_schedule random_timesteps "
+    "temperature stddev initial_scale final_scale scale_timesteps scale_schedule ou_theta ou_sigma "
+    "ou_base_scale initial_stddev sub_exploration feature_dim feature_net_config inverse_net_hiddens "
+    "inverse_net_activation forward_net_hiddens forward_net_activation beta eta lr embeds_dim "
+    "encoder_net_config beta_schedule rho k_nn framework num_workers worker_index"
+)
+"""Keys of all kinds of exploration that old RLlib had."""
+
+_ENTROPY = "SAC explores by its own entropy; remove exploration_config"
+_INTRINSIC = "write a callback or connector that adds the intrinsic reward, or use DreamerV3"
+EXPLORATION_GONE: dict[str, str] = each({
+    "Random": "an agent that acts at random needs no training: `rayfish env check` plays one",
+    "ParameterNoise": "for DQN write {type: EpsilonGreedy, epsilon_timesteps: 10000}",
+    "Curiosity RE3": _INTRINSIC,
+    "GaussianNoise OrnsteinUhlenbeckNoise": _ENTROPY,
+})  # fmt: skip
+"""Kinds of exploration that are gone -> what to do instead."""

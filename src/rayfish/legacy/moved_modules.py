@@ -47,7 +47,7 @@ MOVED = {
     "rayfish.envs.observed": "rayfish.envs.space_check",
     "rayfish.envs.old_gym": "rayfish.legacy.gym",
     "rayfish.envs.old_gym_seeding": "rayfish.legacy.gym_seeding",
-    "rayfish.envs.old_spaces": "rayfish.legacy.gym_spaces",
+    "rayfish.envs.old_spaces": "rayfish.legacy.env_api",
     "rayfish.envs.pulse": "rayfish.supervise.watchdog",
     "rayfish.supervise.pulse": "rayfish.supervise.watchdog",
     "rayfish.algorithm.batched.rings": "rayfish.algorithm.batched.replay.rings",

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
+
+from rayfish.errors import did_you_mean
 
 Fate = Literal["translated", "ignored", "refused"]
 FATES: tuple[Fate, ...] = ("translated", "ignored", "refused")
@@ -43,8 +45,8 @@ class Context:
     closest: bool = False
 
 
-Rule = Callable[[Any, Context], list[Outcome]]
-"""What decides the fate of a key from its value and what stands beside it."""
+Rule = Callable[[Any, Context], Outcome | list[Outcome]]
+"""Decides the fate of a key from its value and from the keys beside it."""
 
 
 def became(dotted: str, value: Any, why: str = "", *, changed: bool = False, inner: str = "") -> Outcome:
@@ -52,7 +54,7 @@ def became(dotted: str, value: Any, why: str = "", *, changed: bool = False, inn
     return Outcome("translated", {dotted: value}, why, changed, inner)
 
 
-def ignored(why: str, inner: str = "") -> Outcome:
+def ignored(why: str = "none given", inner: str = "") -> Outcome:
     """It may go, for this reason."""
     return Outcome("ignored", why=why, inner=inner)
 
@@ -62,9 +64,35 @@ def refused(why: str, inner: str = "") -> Outcome:
     return Outcome("refused", why=why, inner=inner)
 
 
+def no_setting(context: Context, inner: str = "") -> Outcome:
+    """It may go, because the algorithm has no such setting."""
+    return ignored(f"{context.algo} has no such setting", inner)
+
+
+def if_given(dotted: str) -> Rule:
+    """Today's `dotted` with the same value, unless that is empty."""
+    return lambda value, _: became(dotted, value) if value else ignored()
+
+
 def unless_off(key: str, value: Any, reasons: tuple[str, str], inner: str = "") -> Outcome:
     """Ignored when it is off, for the first reason; refused when it is on, with the second."""
     off, instead = reasons
     if not value:
         return ignored(off, inner)
     return refused(instead if ": " in instead else f"{key} has no place in today's RLlib: {instead}", inner)
+
+
+def unknown(key: object, section: str, known: Iterable[str]) -> Outcome:
+    """A key inside another that no Ray had: most likely a typo."""
+    close = did_you_mean(str(key), known)
+    meant = f"did you mean {close[0]}?" if close else "remove it"
+    return refused(f"{section} has no key {key!r}: {meant}", str(key))
+
+
+def decided(rule: Callable[[], Outcome | list[Outcome]], key: str, value: Any, manual: str) -> list[Outcome]:
+    """What a rule finds; a value that it cannot handle is refused."""
+    try:
+        found = rule()
+    except (TypeError, ValueError, AttributeError, LookupError, ArithmeticError):
+        found = refused(f"{key} cannot be {value!r}: write it as {manual} manual of that time has it")
+    return [found] if isinstance(found, Outcome) else found

@@ -11,7 +11,6 @@ import gymnasium as gym
 from rayfish.errors import ConfigError, RayfishError
 from rayfish.experiment.experiment import Experiment
 from rayfish.experiment.words import plain
-from rayfish.legacy import load as old_files
 from rayfish.legacy.file_format import OldExperiment
 from rayfish.legacy.translate import translate
 
@@ -46,13 +45,13 @@ def laid_upon(experiment: Experiment, config: Mapping[str, Any]) -> Experiment:
     :raises ConfigError: with everything in the config that a person must decide
     """
     values = {"run": experiment.algo.name, "config": _plain(config)}
-    translation = old_files.require(translate(OldExperiment(_ORIGIN, values, file=_ORIGIN)))
+    translation = translate(OldExperiment(_ORIGIN, values, file=_ORIGIN)).required()
     asked: dict[str, Any] = {}
     for entry in translation.entries:
         if entry.old.startswith("config."):
             asked |= entry.outcome.values
     changed = experiment.with_overrides(asked)
-    notes = (*experiment.notes, *old_files.notes(translation))
+    notes = (*experiment.notes, *translation.notes())
     return replace(changed, notes=notes, fit=True)
 
 

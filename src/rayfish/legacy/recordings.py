@@ -74,7 +74,7 @@ def _write(episodes: list[Any], folder: Path, files: Sequence[Path]) -> None:
 
 
 def _episodes(files: Sequence[Path], actions: gym.Space | None) -> Iterator[Any]:
-    """Whole episodes in the order they were begun; one without an end is cut off where the recording is."""
+    """Whole episodes; one whose end was not recorded is truncated where its recording ends."""
     running: dict[Any, list[dict[str, np.ndarray]]] = {}
     for file in files:
         for batch in _batches(file):

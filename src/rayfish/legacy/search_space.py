@@ -7,19 +7,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-_KINDS = {
-    "grid_search": "grid",
-    "choice": "choice",
-    "uniform": "uniform",
-    "loguniform": "loguniform",
-    "quniform": "quniform",
-    "qloguniform": "qloguniform",
-    "randint": "randint",
-    "qrandint": "qrandint",
-    "lograndint": "lograndint",
-    "randn": "normal",
-    "normal": "normal",
-}
+_SAME = ("choice", "uniform", "loguniform", "quniform", "qloguniform", "randint", "qrandint", "lograndint")
+_KINDS = {"grid_search": "grid", "randn": "normal", "normal": "normal", **{kind: kind for kind in _SAME}}
+"""Functions of Tune's -> the type in `tunables`."""
+
 _CODE = ("sample_from", "eval", "function", "lambda")
 
 

@@ -53,25 +53,25 @@ def adapt(config: dict[str, Any], origins: dict[str, str], notes: list[str]) -> 
     """Translate the environments of an experiment, that of its evaluation too; one line for each remark."""
     if not is_harness(tree.get(config, "environment.env")):
         return
-    said: dict[str, None] = {}
+    remarks: dict[str, None] = {}
     for place in ("environment", "evaluation.evaluation_config"):
         name = tree.get(config, f"{place}.env")
         if is_harness(name):
             today = todays_name(name)
             tree.put(config, f"{place}.env", today)
-            said[f"{name} is today's {today}"] = None
+            remarks[f"{name} is today's {today}"] = None
         given = tree.get(config, f"{place}.env_config")
         if isinstance(given, Mapping):
-            found, remarks = env_config(given)
+            found, more = env_config(given)
             tree.put(config, f"{place}.env_config", found)
-            said.update(dict.fromkeys(remarks))
+            remarks.update(dict.fromkeys(more))
             _move_origins(origins, f"{place}.env_config", found)
     if tree.get(config, "simulation.fire_initial_position") is not None:
-        said[
+        remarks[
             "simulation.fire_initial_position: ignored, sets of fires are drawn by "
             "environment.env_config.scenarios (docs/wildfire.md)"
         ] = None
-    notes += said
+    notes += remarks
 
 
 def env_config(given: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
@@ -86,13 +86,17 @@ def env_config(given: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
         found["action_space_cls"] = found["action_space_cls"].get("path")
     if "reward_cls_partial" in found:
         _take_reward(found, notes)
-    if "harness_analytics_partial" in found:
-        del found["harness_analytics_partial"]
-        notes.append("env_config.harness_analytics_partial: ignored, an episode's figures are env/ metrics")
-    if "in_evaluation" in found:
-        del found["in_evaluation"]
-        notes.append("env_config.in_evaluation: ignored, `rayfish view` draws an evaluation episode")
+    for key, why in _WITHOUT_EFFECT.items():
+        if key in found:
+            del found[key]
+            notes.append(f"env_config.{key}: ignored, {why}")
     return found, notes
+
+
+_WITHOUT_EFFECT = {
+    "harness_analytics_partial": "an episode's figures are env/ metrics",
+    "in_evaluation": "`rayfish view` draws an evaluation episode",
+}
 
 
 def _take_sim(found: dict[str, Any], notes: list[str]) -> None:
@@ -155,15 +159,17 @@ def _plain(value: Any) -> Any:
     return [_plain(item) for item in value] if isinstance(value, list) else value
 
 
+_MADE_OF = {
+    "simulation": "sim",
+    "physics": "sim",
+    "reward": "reward_cls_partial",
+    "benchmark": "benchmark_sim",
+}
+
+
 def _move_origins(origins: dict[str, str], place: str, found: Mapping[str, Any]) -> None:
     """The origins of translated keys: those of what they were made from, the others are dropped."""
-    made = {
-        "simulation": "sim",
-        "physics": "sim",
-        "reward": "reward_cls_partial",
-        "benchmark": "benchmark_sim",
-    }
-    for today, old in made.items():
+    for today, old in _MADE_OF.items():
         below = [where for key, where in origins.items() if key.startswith(f"{place}.{old}")]
         if today in found and below:
             origins.setdefault(f"{place}.{today}", below[0])

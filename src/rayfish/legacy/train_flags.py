@@ -35,10 +35,10 @@ _WHOLE = {
 }
 _NESTED = {"--stop": "stop", "--config": "config", "--resources-per-trial": "resources_per_trial"}
 _FRAMEWORKS = {"--torch": "torch", "--tf": "tf", "--eager": "tfe", "--tf2": "tf2"}
-_SAID = {
-    "-v": "", "-vv": "", "--verbose": "", "--trace": "", "--no-ray-ui": "", "--ray-ui": "",
-    "--queue-trials": "", "--no-restore": "", "--sync-on-checkpoint": "", "--no-sync-on-checkpoint": "",
-}  # fmt: skip
+_WITHOUT_EFFECT = (
+    *("-v", "-vv", "--verbose", "--trace", "--no-ray-ui", "--ray-ui", "--queue-trials", "--no-restore"),
+    *("--sync-on-checkpoint", "--no-sync-on-checkpoint"),
+)
 _NO_WANDB = "nothing is sent to Weights & Biases; the curves are in the run's events/ and metrics.jsonl"
 _VALUED = {
     "--ray-num-nodes": "this machine is one node; a cluster is given by --on ADDRESS",
@@ -100,16 +100,11 @@ class OldLine:
             )
         aside = {key: value for key, value in self.values.items() if key in harmless}
         self.notes += [f"{_flags(aside)} left aside: {file} says it itself"] if aside else []
-        return self._settings()
+        return [f"{today}={self.values[key]}" for key, today in _SETTINGS.items() if key in self.values]
 
     def settings(self) -> list[str]:
         """The flags that are settings of any experiment, where they describe none of their own."""
-        if self.values.keys() - _SETTINGS.keys():
-            return []
-        return self._settings()
-
-    def _settings(self) -> list[str]:
-        return [f"{today}={self.values[key]}" for key, today in _SETTINGS.items() if key in self.values]
+        return [] if self.values.keys() - _SETTINGS.keys() else self.overrides("")
 
 
 def take(words: Sequence[str]) -> tuple[list[str], OldLine]:
@@ -122,12 +117,11 @@ def take(words: Sequence[str]) -> tuple[list[str], OldLine]:
         name, equals, value = word.partition("=")
         if name in _FRAMEWORKS and not equals:
             line.values["framework"] = _FRAMEWORKS[name]
-        elif word in _SAID:
+        elif word in _WITHOUT_EFFECT:
             continue
         elif word == "--resume" and (not rest or rest[0].startswith("-")):
-            raise RayfishError(
-                "--resume does not say which run", "--resume last, or a run's path, name or id"
-            )
+            hint = "--resume last, or a run's path, name or id"
+            raise RayfishError("--resume does not say which run", hint)
         elif name in (*_TEXT, *_WHOLE, *_NESTED, *_VALUED, *_AS_TODAY, _TYPE):
             if not equals:
                 if not rest:
@@ -136,9 +130,8 @@ def take(words: Sequence[str]) -> tuple[list[str], OldLine]:
             left += _one(line, name, value)
         else:
             left.append(word)
-    if left[:1] == ["file"] and len(left) > 1:  # `rllib train file x.yaml`, the way of Ray 2.2 to 2.9
-        left = left[1:]
-    return left, line
+    by_file = left[:1] == ["file"] and len(left) > 1  # `rllib train file x.yaml`, as in Ray 2.2 to 2.9
+    return left[1:] if by_file else left, line
 
 
 def _one(line: OldLine, name: str, value: str) -> list[str]:
@@ -154,9 +147,13 @@ def _one(line: OldLine, name: str, value: str) -> list[str]:
         if not value.isdigit() or (name == _SAMPLES and int(value) < 1):
             least = ", 1 or more" if name == _SAMPLES else ""
             raise RayfishError(f"{name} is {value!r}, but takes a whole number{least}", f"{name} 1")
-        if name == _SAMPLES:
-            return _samples(line, int(value))
-        line.values[_WHOLE[name]] = int(value)
+        count = int(value)
+        if name != _SAMPLES:
+            line.values[_WHOLE[name]] = count
+        elif count > 1:  # every trial was repeated; so does --seeds, with a seed for each
+            note = f"{_SAMPLES} {count}: {count} runs in turn, each with a seed of its own (--seeds {count})"
+            line.notes.append(note)
+            return ["--seeds", str(count)]
     elif name == _TYPE:
         pass
     elif name in _NESTED:
@@ -164,16 +161,6 @@ def _one(line: OldLine, name: str, value: str) -> list[str]:
     else:
         line.values[_TEXT[name]] = value
     return []
-
-
-def _samples(line: OldLine, count: int) -> list[str]:
-    """`--num-samples N` repeated every trial N times; so does `--seeds`, with a seed for each."""
-    if count < 2:
-        return []
-    line.notes.append(
-        f"{_SAMPLES} {count}: {count} runs in turn, each with a seed of its own (--seeds {count})"
-    )
-    return ["--seeds", str(count)]
 
 
 def _flags(values: Mapping[str, Any]) -> str:

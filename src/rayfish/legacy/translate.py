@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from rayfish.errors import Problem
+from rayfish.errors import ConfigError, Problem
 from rayfish.experiment import tree
 from rayfish.experiment.algorithm_names import CLOSEST, spelled
 from rayfish.experiment.sections import ALGORITHMS
@@ -16,6 +16,12 @@ from rayfish.legacy.key_tables import GONE_WITH_IT, THEN
 from rayfish.legacy.outcome import FATES, Context, Fate, Outcome, became, ignored, refused
 
 _TUNE_LATER = "a search over it is `rayfish tune`'s; a single run takes the first value"
+_FEW = 6
+_MAY_MEET = (
+    *("training.model.", "training.optimizer.", "training.replay_buffer_config.type", "environment."),
+    *("evaluation.evaluation_interval", "multi_agent.policies", "stop_conditions.", "tunables.", "runtime."),
+)
+"""Where several old keys lead to one of today's, and that is no contradiction."""
 
 
 @dataclass(frozen=True)
@@ -62,14 +68,47 @@ class Translation:
 
     @property
     def problems(self) -> list[Problem]:
-        """What a person must decide, in the form every bad input is told in."""
-        return [Problem(entry.old, *_parted(entry), entry.where) for entry in self.of("refused")]
+        """What a person must decide; in the text of a refusal the next step follows the first colon."""
+        found = []
+        for entry in self.of("refused"):
+            what, _, step = entry.outcome.why.partition(": ")
+            found.append(Problem(entry.old, what, step, entry.where))
+        return found
 
     @property
     def tunables(self) -> list[str]:
         """Today's keys that have a search space."""
         spaces = tree.leaves(self.config.get("tunables") or {})
         return [key.removesuffix(".type") for key, _ in spaces if key.endswith(".type")]
+
+    def required(self) -> Translation:
+        """Itself, where nothing is refused.
+
+        :raises ConfigError: with everything that a person must decide
+        """
+        if self.problems:
+            raise ConfigError(self.problems)
+        return self
+
+    def notes(self) -> list[str]:
+        """What a user must know of a translated file, shortest first."""
+        done, gone, file = self.of("translated"), self.of("ignored"), self.experiment.file
+        names = list(dict.fromkeys(entry.old.removeprefix("config.") for entry in gone))
+        more = f" and {len(names) - _FEW} more" if len(names) > _FEW else ""
+        left = f", {len(gone)} ignored ({', '.join(names[:_FEW])}{more})" if gone else ""
+        where = f"; `rayfish config migrate {file}` shows each" if file.endswith((".yaml", ".yml")) else ""
+        found = [f"{file} speaks RLlib's old language: {len(done)} settings translated{left}{where}"]
+        for entry in done:
+            if entry.outcome.changed:
+                today = f"{entry.today}: " if entry.today else ""
+                found.append(f"{entry.old}: {today}{entry.outcome.why}")
+        searched = self.tunables
+        if searched:
+            found.append(
+                f"{', '.join(searched)} {'has' if len(searched) == 1 else 'have'} a search space: this run "
+                "takes the first value of each; `rayfish tune` with this file runs them all"
+            )
+        return found
 
 
 def translate(old: OldExperiment, *, closest: bool = False) -> Translation:
@@ -79,7 +118,7 @@ def translate(old: OldExperiment, *, closest: bool = False) -> Translation:
     """
     found = Translation(old)
     if old.name:
-        found.config["runtime"] = {"name": old.name}
+        _put(found, "runtime.name", old.name, old.where(""))
     searches = list(search_space.find(old.values))
     first = {space.path: space.choices[0] if space.kind else None for space in searches}
     values = search_space.settled(old.values, first)
@@ -108,10 +147,9 @@ def _as_then(found: Translation, context: Context) -> None:
     """Defaults of the time that changed what was learnt, where the file leaves them to RLlib."""
     for dotted, value in THEN.get(context.algo, {}).items():
         if tree.get(found.config, dotted, tree.MISSING) is tree.MISSING:
-            steps = dotted.startswith("reporting.")
-            why = (
-                "so that no iteration is without a step" if steps else f"{context.algo}'s default of the time"
-            )
+            why = f"{context.algo}'s default of the time"
+            if dotted.startswith("reporting."):
+                why = "so that no iteration is without a step"
             outcome = became(dotted, value, why)
             found.entries.append(Entry("(left to RLlib)", None, found.experiment.where(""), outcome))
             _put(found, dotted, value, f"{found.experiment.file} (default of the time)")
@@ -150,7 +188,7 @@ def _add(found: Translation, old: str, value: Any, outcomes: list[Outcome]) -> N
 
 
 def _inside(value: Any, path: str) -> Any:
-    """What stands at an inner key; the whole where there is no such place."""
+    """The value at an inner key; the whole value where there is no such key."""
     for separator in (".", "/"):
         found = value
         for part in path.split(separator):
@@ -168,20 +206,6 @@ def _undisputed(found: Translation, outcome: Outcome) -> Outcome:
             where = found.origins[dotted]
             return refused(f"{dotted} would be {value}, but {before} by {where}: keep one of the two")
     return outcome
-
-
-_MAY_MEET = (
-    "training.model.",
-    "training.optimizer.",
-    "training.replay_buffer_config.type",
-    "environment.",
-    "evaluation.evaluation_interval",
-    "multi_agent.policies",
-    "stop_conditions.",
-    "tunables.",
-    "runtime.",
-)
-"""Where several old keys lead to one of today's, and that is no contradiction."""
 
 
 def _put(found: Translation, dotted: str, value: Any, where: str) -> None:
@@ -218,8 +242,9 @@ def _tunable(found: Translation, space: search_space.OldSearchSpace, values: Any
     if space.kind in ("grid", "choice"):
         keys = [key for key in keys if len({repr(variant.get(key)) for variant in variants}) > 1]
     if len(keys) == 1:
-        tried = [variant.get(keys[0]) for variant in variants]
-        options = tried if space.kind in ("grid", "choice") else space.values
+        options = space.values
+        if space.kind in ("grid", "choice"):
+            options = [variant.get(keys[0]) for variant in variants]
         outcome = became(f"tunables.{keys[0]}", {"type": space.kind, "values": options}, _TUNE_LATER)
     elif not keys:
         outcome = ignored("its values mean the same today")
@@ -254,14 +279,5 @@ def _settle(found: Translation) -> None:
         why = "a stop condition looks at evaluations, and there were none"
         _add(found, "stop", None, [became("evaluation.evaluation_interval", 1, why, changed=True)])
     if not tree.get(found.config, "algo.name") and found.fate != "refused":
-        found.entries.append(
-            Entry(
-                "run", None, found.experiment.where(""), refused("no algorithm is named: add run: PPO, say")
-            )
-        )
-
-
-def _parted(entry: Entry) -> tuple[str, str]:
-    """What is wrong, and the next step, of a refusal."""
-    what, _, step = entry.outcome.why.partition(": ")
-    return (what, step) if step else (entry.outcome.why, "")
+        why = "no algorithm is named: add run: PPO, say"
+        found.entries.append(Entry("run", None, old.where(""), refused(why)))
