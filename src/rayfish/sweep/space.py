@@ -10,7 +10,7 @@ from __future__ import annotations
 import itertools
 import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -99,9 +99,11 @@ class Parameter:
         low, high = self.values[:2]
         return low, high - 1 if self.kind in ("randint", "lograndint") else high
 
-    def active(self, params: Mapping[str, Any]) -> bool:
-        """Whether its condition holds for the parameters chosen so far."""
-        return all(key in params and params[key] in allowed for key, allowed in self.when)
+    def active(self, params: Mapping[str, Any], keys: Collection[str]) -> bool:
+        """Whether its condition holds for the parameters chosen so far; only `keys` can violate it."""
+        return all(
+            key not in keys or (key in params and params[key] in allowed) for key, allowed in self.when
+        )
 
     def sample(self, rng: np.random.Generator, params: Mapping[str, Any]) -> Any:
         """One value at random."""
@@ -171,22 +173,19 @@ class Space:
         points: dict[str, dict[str, Any]] = {}
         for chosen in whole:
             kept: dict[str, Any] = {}
-            for axis in axes:  # conditions on what is drawn later are left to whoever draws it
-                if all(
-                    key not in keys or (key in kept and kept[key] in allowed) for key, allowed in axis.when
-                ):
+            for axis in axes:  # conditions on what is drawn later are checked when it is drawn
+                if axis.active(kept, keys):
                     kept[axis.key] = chosen[axis.key]
             points.setdefault(repr(kept), kept)
         return list(points.values())
 
     def completed(self, params: Mapping[str, Any], rng: np.random.Generator) -> dict[str, Any]:
-        """A point with every parameter: those given, and a random value for each of the others."""
+        """A point: the given values, random ones for the others, inactive parameters left out."""
         point: dict[str, Any] = {}
         for parameter in self.parameters:
-            if not parameter.active(point):
-                continue
-            given = parameter.key in params
-            point[parameter.key] = params[parameter.key] if given else parameter.sample(rng, point)
+            if parameter.active(point, self.keys):
+                given = parameter.key in params
+                point[parameter.key] = params[parameter.key] if given else parameter.sample(rng, point)
         return point
 
     def to_dict(self) -> dict[str, Any]:

@@ -13,7 +13,6 @@ import numpy as np
 from rayfish.errors import ConfigError, Problem, suggest
 from rayfish.sweep.schedulers.base import Move
 from rayfish.sweep.schedulers.tune_scheduler import PAUSED, StandInTrial, TuneScheduler
-from rayfish.sweep.searchers.base import drawn
 from rayfish.sweep.space import Parameter, Space
 
 _NAME_OTHERS = "name the others: search.scheduler_config.mutate=[training.lr]"
@@ -91,7 +90,7 @@ class Population(TuneScheduler):
         values = self._decoded(trial.config)
         chosen = {p.key: values[p.key] for p in self._space if p.kind != "sample_from" and p.key in values}
         rng = np.random.default_rng(random.getrandbits(64))
-        params = drawn(self._space, chosen, rng)
+        params = self._space.completed(chosen, rng)
         trial.config = trial.config | self._encoded(params)  # as in a resumed sweep
         self._orders.moves.append(Move(trial.number, source.number, params))
 

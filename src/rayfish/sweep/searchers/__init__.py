@@ -4,7 +4,7 @@ Grid and random search are here.
 
 base           the interface, and what the methods share     codec   a parameter as a method sees it
 optuna_search  Optuna, the default
-tune_search    HyperOpt, BayesOpt, Nevergrad, Ax and BOHB through Ray Tune's wrappers
+library_search HyperOpt, BayesOpt, Nevergrad, Ax and BOHB
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rayfish.errors import ConfigError, Problem, suggest
-from rayfish.sweep.searchers.base import METHOD_CONFIG, Known, Searcher, check_settings, drawn, generator
+from rayfish.sweep.searchers.base import METHOD_CONFIG, Known, Searcher, check_settings, generator
 from rayfish.sweep.searchers.codec import CATEGORY, axes
 from rayfish.sweep.settings import POPULATIONS, Search
 from rayfish.sweep.space import Space
@@ -58,7 +58,7 @@ def open_searcher(
         from rayfish.sweep.searchers.optuna_search import OptunaSearcher
 
         return OptunaSearcher(search, space, start, seed=seed)
-    from rayfish.sweep.searchers.tune_search import METHODS
+    from rayfish.sweep.searchers.library_search import METHODS
 
     return METHODS[method](search, space, start, seed=seed)
 
@@ -68,7 +68,7 @@ class RandomSearcher(Searcher):
 
     def ask(self, number: int) -> dict[str, Any] | None:
         """Point `number`, the same one whenever it is asked for."""
-        return drawn(self._space, self._start_point(number), generator(self._seed, number))
+        return self._space.completed(self._start_point(number), generator(self._seed, number))
 
 
 class GridSearcher(RandomSearcher):

@@ -148,24 +148,6 @@ def built(make: Callable[..., Any], given: Mapping[str, Any], where: str, what: 
         raise ConfigError([refused]) from error
 
 
-def is_active(space: Space, parameter: Parameter, params: Mapping[str, Any]) -> bool:
-    """Whether a parameter's condition holds for these values; one on a key that is not searched does."""
-    keys = space.keys
-    return all(
-        key not in keys or (key in params and params[key] in allowed) for key, allowed in parameter.when
-    )
-
-
-def drawn(space: Space, given: Mapping[str, Any], rng: np.random.Generator) -> dict[str, Any]:
-    """A point: the given values, random ones for the others, inactive parameters left out."""
-    point: dict[str, Any] = {}
-    for parameter in space:
-        if is_active(space, parameter, point):
-            known = parameter.key in given
-            point[parameter.key] = given[parameter.key] if known else parameter.sample(rng, point)
-    return point
-
-
 def position(values: Sequence[Any], value: Any) -> int | None:
     """The index of a value in a list of choices; None where it is not in it.
 

@@ -21,7 +21,6 @@ from rayfish.sweep.searchers.base import (
     built,
     check_settings,
     generator,
-    is_active,
 )
 from rayfish.sweep.searchers.codec import CATEGORY, WHOLE, Axis, axes
 from rayfish.sweep.settings import Search
@@ -109,17 +108,14 @@ class OptunaSearcher(Searcher):
                 self.study.tell(trial, state=TrialState.FAIL)
 
     def recall(self, points: Sequence[Known]) -> None:
-        """Fills the study with the recorded points; open ones are asked for again."""
+        """Asks for the recorded points again, with their values given, and reports what they reported."""
         for point in sorted(points, key=lambda known: known.number):
-            if point.state == OPEN or self._kind in _IN_SEQUENCE:
-                self._ask(point.number, point.params)
-                for step, value in point.curve:
-                    self.report(point.number, step, value)
-                if point.state != OPEN:
-                    score = point.value if point.state in (DONE, STOPPED) else None
-                    self.tell(point.number, score, pruned=point.state == STOPPED)
-            else:
-                self._add(point)
+            self._ask(point.number, point.params)
+            for step, value in point.curve:
+                self.report(point.number, step, value)
+            if point.state != OPEN:
+                score = point.value if point.state in (DONE, STOPPED) else None
+                self.tell(point.number, score, pruned=point.state == STOPPED)
 
     def _ask(self, number: int, given: Mapping[str, Any]) -> dict[str, Any]:
         with quiet():
@@ -133,7 +129,7 @@ class OptunaSearcher(Searcher):
                 _ = trial.relative_params  # takes its turn, also where every value is given
             point: dict[str, Any] = {}
             for parameter in self._space:
-                if not is_active(self._space, parameter, point):
+                if not parameter.active(point, self._space.keys):
                     continue
                 axis = self._axes.get(parameter.key)
                 value = axis.decode(_suggest(trial, axis)) if axis is not None else None
@@ -143,32 +139,6 @@ class OptunaSearcher(Searcher):
                     value = parameter.sample(generator(self._seed, number), point)
                 point[parameter.key] = value
         return point
-
-    def _add(self, point: Known) -> None:
-        import optuna
-        from optuna.trial import TrialState
-
-        usable = point.value is not None and math.isfinite(point.value)
-        curve = {int(step): float(value) for step, value in reversed(point.curve) if math.isfinite(value)}
-        state = TrialState.FAIL
-        if point.state == STOPPED and curve:
-            state = TrialState.PRUNED
-        elif point.state in (DONE, STOPPED) and usable:
-            state = TrialState.COMPLETE
-        value = point.value if usable else None
-        if state == TrialState.PRUNED:
-            value = curve[max(curve)]  # what Optuna itself records for a pruned trial
-        with quiet():
-            active = [axis for key, axis in self._axes.items() if key in point.params]
-            self.study.add_trial(
-                optuna.create_trial(
-                    state=state,
-                    value=value if state != TrialState.FAIL else None,
-                    params={a.parameter.key: a.encode(point.params[a.parameter.key]) for a in active},
-                    distributions={a.parameter.key: _distribution(a) for a in active},
-                    intermediate_values=curve,
-                )
-            )
 
     def _reported(self, trial: optuna.Trial) -> bool:
         return bool(self.study.get_trials(deepcopy=False)[trial.number].intermediate_values)
@@ -289,13 +259,3 @@ def _suggest(trial: optuna.Trial, axis: Axis) -> Any:
     if axis.form == WHOLE:
         return trial.suggest_int(key, int(axis.low), int(axis.high), log=axis.log)
     return trial.suggest_float(key, axis.low, axis.high, log=axis.log)
-
-
-def _distribution(axis: Axis) -> optuna.distributions.BaseDistribution:
-    from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
-
-    if axis.form == CATEGORY:
-        return CategoricalDistribution(range(axis.size))
-    if axis.form == WHOLE:
-        return IntDistribution(int(axis.low), int(axis.high), log=axis.log)
-    return FloatDistribution(axis.low, axis.high, log=axis.log)
