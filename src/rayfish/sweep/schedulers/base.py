@@ -10,6 +10,9 @@ from typing import Any
 from rayfish.sweep.records import FAILED
 
 CONTINUE, STOP, PAUSE = "continue", "stop", "pause"
+WHERE = "search.scheduler_config"
+MAX_T, INTERVAL = 100, 10
+"""HyperBand's longest trial and the time between two comparisons of a population, where none is set."""
 
 
 @dataclass(frozen=True)
