@@ -18,7 +18,7 @@ from rayfish.files import atomic_write, parse_json
 from rayfish.run import signing
 from rayfish.sweep.program.command import filled, names_in, plain, words_of
 from rayfish.sweep.program.process import Process, ended, hint_for, shown
-from rayfish.sweep.program.settings import REPORTS, ProgramSettings
+from rayfish.sweep.program.settings import REPORTS, MetricSettings, ProgramSettings
 from rayfish.sweep.program.sources import LOG, RECORD, Metrics, Places, matches, newest
 from rayfish.sweep.task import DONE, Resources, Task, Work
 
@@ -32,18 +32,19 @@ class ProgramWork(Work):
     """A program that runs beside this process, for one trial.
 
     :param settings: what is run, and where its metrics are
-    :param task: the trial
-    :param metric: the name of the metric that counts, "" where nobody has said
+    :param metric: the name of the metric that counts, "" where it is not known
     :param resources: what the trial holds
+    :param start: where the sweep was started; a worker's own folder may be another
     """
 
-    def __init__(self, settings: ProgramSettings, task: Task, metric: str, resources: Resources) -> None:
+    def __init__(
+        self, settings: ProgramSettings, task: Task, metric: str, resources: Resources, start: Path
+    ) -> None:
         self._settings = settings
         self._folder = task.folder.absolute()
         self._folder.mkdir(parents=True, exist_ok=True)
         self._values = {**built_in(task), **task.params}
-        start = Path(filled(settings.folder, self._values)) if settings.folder else Path.cwd()
-        self._start = start.expanduser().absolute()
+        self._start = start / Path(filled(settings.folder or "", self._values)).expanduser()
         before = _record(self._folder)
         self._there_before = before.get("there_before", {}) if before else self._checkpoints_there()
         checkpoint = self._checkpoint_to_go_on_from(task)
@@ -65,9 +66,10 @@ class ProgramWork(Work):
         self._log_size = 0
         self._ended = False
         log = self._folder / LOG
+        metrics = MetricSettings(settings.metrics)
         self._metrics = Metrics(
-            settings.metrics,
-            self._places(settings.metrics.path),
+            metrics,
+            self._places(metrics.path),
             (log, log.stat().st_size if log.exists() else 0),
             metric=metric,
             count=self._count,
