@@ -11,7 +11,7 @@ import pytest
 
 from rayfish.errors import ConfigError, MissingExtra
 from rayfish.sweep.searchers import Known, Searcher, library_search, method_of, open_searcher, optuna_search
-from rayfish.sweep.searchers.codec import axes
+from rayfish.sweep.searchers.base import axes
 from rayfish.sweep.settings import Search
 from rayfish.sweep.space import Space, parameters_in
 

@@ -25,8 +25,6 @@ def open_scheduler(
 ) -> Scheduler:
     """The scheduler of a sweep; BOHB always comes with its HyperBand.
 
-    :param time: the key in a report that says how far a trial is
-    :param metric: the key in a report that says how good it is
     :param searcher: the sweep's search method; BOHB's is given the milestones that trials reach
     :raises ConfigError: for settings that the scheduler does not take, and parameters that PB2 cannot
     """

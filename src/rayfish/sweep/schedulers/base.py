@@ -69,7 +69,7 @@ class Scheduler:
         """
 
     def report(self, number: int, metrics: Mapping[str, Any]) -> str:
-        """Judges a report: CONTINUE, STOP or PAUSE. A report without time or score is ignored."""
+        """Judges a report: CONTINUE, STOP or PAUSE. One without time or score is ignored."""
         return CONTINUE
 
     def orders(self) -> Orders:
@@ -93,7 +93,7 @@ class Scheduler:
         """A trial was paused; it has a checkpoint."""
 
     def stayed(self, number: int, params: Mapping[str, Any]) -> None:
-        """A `Move` was not made for want of a checkpoint: the trial keeps its point."""
+        """A `Move` was impossible without a checkpoint: the trial keeps its point."""
 
     def lost(self, number: int) -> None:
         """A running trial was interrupted: it waits, and will go on from an earlier state."""

@@ -169,18 +169,13 @@ class TuneScheduler(Scheduler):
 
     def next(self, waiting: Sequence[int], *, more: bool = False) -> int | None:
         """Tune's choice among the waiting trials."""
-        open_ones = []
-        for number in waiting:
-            trial = self.trials[number]
-            if trial.is_finished():  # it was to end when the sweep was interrupted
-                self._orders.stop.append(number)
-                continue
-            if trial.status == Trial.RUNNING:
+        live = [number for number in waiting if not self.trials[number].is_finished()]
+        # The others were to end when the sweep was interrupted.
+        self._orders.stop += [number for number in waiting if number not in live]
+        for number in live:
+            if self.trials[number].status == Trial.RUNNING:
                 self.lost(number)
-            open_ones.append(number)
-        if not open_ones:
-            return None
-        chosen = self._choose(open_ones, more)
+        chosen = self._choose(live, more) if live else None
         self._orders.stop = list(dict.fromkeys(self._orders.stop))
         return chosen
 

@@ -2,7 +2,7 @@
 
 Grid and random search are here.
 
-base           the interface, and what the methods share     codec   a parameter as a method sees it
+base           the interface, and what the methods share
 optuna_search  Optuna, the default
 library_search HyperOpt, BayesOpt, Nevergrad, Ax and BOHB
 """
@@ -13,8 +13,15 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rayfish.errors import ConfigError, Problem, suggest
-from rayfish.sweep.searchers.base import METHOD_CONFIG, Known, Searcher, check_settings, generator
-from rayfish.sweep.searchers.codec import CATEGORY, axes
+from rayfish.sweep.searchers.base import (
+    CATEGORY,
+    METHOD_CONFIG,
+    Known,
+    Searcher,
+    axes,
+    check_settings,
+    generator,
+)
 from rayfish.sweep.settings import POPULATIONS, Search
 from rayfish.sweep.space import Space
 

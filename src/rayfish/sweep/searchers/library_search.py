@@ -1,6 +1,6 @@
 """HyperOpt, BayesOpt, Nevergrad, Ax and BOHB, each through its library's own interface.
 
-A library sees neutral names and the codes of `codec`, so neither dots in keys nor lists and dictionaries
+A library sees neutral names and the codes of `Axis`, so neither dots in keys nor lists and dictionaries
 among the values mean anything to it. A resumed method is given the recorded points as if it had proposed
 them, with their scores.
 """
@@ -20,16 +20,20 @@ from rayfish.errors import ConfigError, MissingExtra, Problem, RayfishError, did
 from rayfish.sweep.importance import is_number
 from rayfish.sweep.records import FAILED
 from rayfish.sweep.searchers.base import (
+    CATEGORY,
     METHOD_CONFIG,
     OPEN,
+    REAL,
+    WHOLE,
+    Axis,
     Known,
     Searcher,
+    axes,
     built,
     check_settings,
     generator,
     isolated,
 )
-from rayfish.sweep.searchers.codec import CATEGORY, REAL, WHOLE, Axis, axes
 from rayfish.sweep.settings import DEFAULT_SAMPLES, Search
 from rayfish.sweep.space import Space
 
@@ -112,7 +116,7 @@ class LibrarySearcher(Searcher):
         return codes
 
     def _added(self, number: int, params: Mapping[str, Any]) -> dict[str, Any]:
-        """Makes a point the method's own; a random value stands for what is left out or not active."""
+        """Makes a point the method's own; what is left out or not active gets a random value."""
         rng, codes = generator(self._seed, number), {}
         for name, axis in self._axes.items():
             key = axis.parameter.key

@@ -13,16 +13,19 @@ from typing import TYPE_CHECKING, Any
 from rayfish.errors import ConfigError, MissingExtra, Problem, suggest
 from rayfish.sweep.records import DONE, STOPPED
 from rayfish.sweep.searchers.base import (
+    CATEGORY,
     METHOD_CONFIG,
     OPEN,
+    WHOLE,
+    Axis,
     Known,
     Searcher,
     arguments,
+    axes,
     built,
     check_settings,
     generator,
 )
-from rayfish.sweep.searchers.codec import CATEGORY, WHOLE, Axis, axes
 from rayfish.sweep.settings import Search
 from rayfish.sweep.space import Space
 
@@ -99,8 +102,9 @@ class OptunaSearcher(Searcher):
         if trial is None:
             return
         usable = value is not None and math.isfinite(value)
+        reported = self.study.get_trials(deepcopy=False)[trial.number].intermediate_values
         with quiet():
-            if pruned and self._reported(trial):
+            if pruned and reported:
                 self.study.tell(trial, state=TrialState.PRUNED)
             elif usable:
                 self.study.tell(trial, value)
@@ -140,9 +144,6 @@ class OptunaSearcher(Searcher):
                 point[parameter.key] = value
         return point
 
-    def _reported(self, trial: optuna.Trial) -> bool:
-        return bool(self.study.get_trials(deepcopy=False)[trial.number].intermediate_values)
-
     def _reseed(self, number: int) -> None:
         """Gives each point random numbers of its own, in the sampler and its inner samplers."""
         sampler: Any = self.study.sampler
@@ -158,7 +159,9 @@ class OptunaSearcher(Searcher):
 
 
 def make_study(
-    mode: str, pruner: optuna.pruners.BasePruner, sampler: optuna.samplers.BaseSampler | None = None
+    mode: str,
+    pruner: optuna.pruners.BasePruner | None = None,
+    sampler: optuna.samplers.BaseSampler | None = None,
 ) -> optuna.Study:
     """A study in memory."""
     import optuna
