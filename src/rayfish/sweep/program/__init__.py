@@ -1,8 +1,8 @@
-"""Any training program as what is tuned: a command, where its metrics are, how it goes on.
+"""Any training program as what is tuned: a command, where its metrics are, how it resumes.
 
 settings     the `program` section, checked      process      a command under its guardian
 command      a point becomes a command's words   guardian     ends all of it with its owner
-sources      whose files are read, and which     tensorboard, tables   how they are read
+sources      which files are read                tensorboard, tables   how they are read
 work         one trial
 """
 

@@ -88,8 +88,8 @@ def read(values: Mapping[str, Any], where: str = "") -> ProgramSettings:
     metrics = values.get("metrics") or {}
     if isinstance(metrics, Mapping):
         problems += checked(metrics, METRIC_FIELDS, "program.metrics", where)
-    command = _words(values.get("command"), "program.command", problems, where)
-    resume = _words(values.get("resume"), "program.resume", problems, where)
+    command = words_in(values.get("command"), "program.command", problems, where)
+    resume = words_in(values.get("resume"), "program.resume", problems, where)
     if not command and not any(problem.key == "program.command" for problem in problems):
         hint = "write it as you would in a shell: python train.py --lr {training.lr}"
         problems.append(Problem("program.command", "there is no command", hint, where))
@@ -135,7 +135,7 @@ def checked(
     return problems
 
 
-def _words(value: Any, place: str, problems: list[Problem], where: str) -> list[str]:
+def words_in(value: Any, place: str, problems: list[Problem], where: str) -> list[str]:
     """A command's words, from a text or a list."""
     if isinstance(value, Sequence) and not isinstance(value, str):
         return [str(word) for word in value]

@@ -49,7 +49,7 @@ class EventFile:
             while len(data) - used >= 12:
                 (length,) = struct.unpack_from("<Q", data, used)
                 if masked_crc32c(data[used : used + 8]) != struct.unpack_from("<I", data, used + 8)[0]:
-                    self.damaged = True  # what follows cannot be told apart any more
+                    self.damaged = True  # where the next record begins is unknown
                     return
                 if used + 16 + length > len(data):
                     break

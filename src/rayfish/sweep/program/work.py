@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import glob
 import json
-import os
 import platform
 import shlex
 import time
@@ -15,16 +14,15 @@ from typing import Any
 
 from rayfish.errors import RayfishError
 from rayfish.files import atomic_write, parse_json
-from rayfish.run import signing
 from rayfish.sweep.program.command import filled, names_in, plain, words_of
-from rayfish.sweep.program.process import Process, ended, hint_for, shown
+from rayfish.sweep.program.process import Process, ended, environment, hint_for, shown
 from rayfish.sweep.program.settings import REPORTS, MetricSettings, ProgramSettings
 from rayfish.sweep.program.sources import LOG, RECORD, Metrics, Places, matches, newest
 from rayfish.sweep.task import DONE, Resources, Task, Work
 
 _SHORTEST_WAIT_S, _LONGEST_WAIT_S = 0.02, 0.2
 _SILENT_S = 1.0
-"""After so long without a report the sweep is asked whether to go on."""
+"""After so long without a report, `step` returns so that the sweep can stop the trial."""
 _NOTE_EVERY_S = 5.0
 
 
@@ -75,7 +73,14 @@ class ProgramWork(Work):
             count=self._count,
             owned=lambda paths: self._process.owned(paths),  # noqa: PLW0108 (there is no process yet)
         )
-        env = environment(settings, task, resources)
+        own = {
+            "RAYFISH_TRIAL": str(task.number),
+            "RAYFISH_TRIAL_NAME": task.name,
+            "RAYFISH_TRIAL_DIR": str(self._folder),
+            "RAYFISH_SEED": str(built_in(task)["seed"]),
+        }
+        own |= {key: filled(text, self._values) for key, text in settings.env.items()}
+        env = environment(resources.cpus, own)
         self._process = Process(words, self._start, log, env, settings.stop_grace_s)
         self._note("running", "", checkpoint=checkpoint or None)
 
@@ -121,9 +126,9 @@ class ProgramWork(Work):
         self._note(how, why)
 
     def _over(self, code: int) -> None:
-        """After the last report: nothing more to say when all went well.
+        """After the last report.
 
-        :raises RayfishError: when not
+        :raises RayfishError: where the program failed, or reported nothing
         """
         if code != 0:
             raise self._failed(
@@ -149,7 +154,7 @@ class ProgramWork(Work):
         if silent > self._settings.silence_s:
             self._process.stop()
             raise self._failed(
-                f"the program gave neither output nor metrics for {_duration(silent)}, and was ended",
+                f"the program wrote neither output nor metrics for {_duration(silent)}, and was ended",
                 f"if it needs that long, set program.silence_s above {self._settings.silence_s:g}",
             )
 
@@ -160,7 +165,7 @@ class ProgramWork(Work):
         return RayfishError(f"{what}\n{shlex.join(self._process.command)}\n{lines}", hint)
 
     def _places(self, pattern: str | None) -> Places:
-        """Where a pattern is looked for; it can mean one trial only when it names it."""
+        """Where a pattern is looked for; it is sure to mean this trial only where it names it."""
         if not pattern:
             return Places(self._folder, self._start, None, names_trial=False)
         names_trial = bool(set(names_in([pattern])) & {"trial", "folder", "name"})
@@ -225,26 +230,10 @@ def built_in(task: Task) -> dict[str, Any]:
     }
 
 
-def environment(settings: ProgramSettings, task: Task, resources: Resources) -> dict[str, str]:
-    """The program's environment: that of this process, the trial's own, and what the settings say."""
-    own = {
-        "PYTHONUNBUFFERED": "1",
-        "RAYFISH_TRIAL": str(task.number),
-        "RAYFISH_TRIAL_NAME": task.name,
-        "RAYFISH_TRIAL_DIR": str(task.folder.absolute()),
-        "RAYFISH_SEED": str(built_in(task)["seed"]),
-    }
-    if resources.cpus >= 1:
-        own["OMP_NUM_THREADS"] = str(int(resources.cpus))
-    values = {**built_in(task), **task.params}
-    own |= signing.child_environment()
-    return {**os.environ, **own, **{key: filled(text, values) for key, text in settings.env.items()}}
-
-
 def _reports_before(before: Mapping[str, Any], task: Task) -> int:
-    """How many reports a program that goes on has given; the sweep's count decides."""
+    """How many reports a program that resumes has made; the sweep's count decides."""
     counted, (name, known) = int(before.get("reports", 0)), task.known_until
-    by_count = name == REPORTS or (counted and counted == before.get("step"))  # it says no steps of its own
+    by_count = name == REPORTS or (counted and counted == before.get("step"))  # it has no steps of its own
     if not by_count:
         return counted
     return int(known) if task.donor else max(counted, int(known))
