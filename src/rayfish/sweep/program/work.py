@@ -44,8 +44,11 @@ class ProgramWork(Work):
         self._values = {**built_in(task), **task.params}
         self._start = start / Path(filled(settings.folder or "", self._values)).expanduser()
         before = _record(self._folder)
-        self._there_before = before.get("there_before", {}) if before else self._checkpoints_there()
-        checkpoint = self._checkpoint_to_go_on_from(task)
+        self._checkpoints = self._places(settings.checkpoints) if settings.checkpoints else None
+        # What matches before the trial begins: files of an earlier sweep, with the same names.
+        there = matches(self._checkpoints) if self._checkpoints and not before else {}
+        self._there_before = before.get("there_before", {}) if before else there
+        checkpoint = self._checkpoint_to_resume(task)
         self._resumed = bool(checkpoint)
         words = words_of(settings.command, settings.arguments, task.params, built_in(task))
         if checkpoint:
@@ -111,11 +114,10 @@ class ProgramWork(Work):
 
     def save(self) -> str:
         """The newest of the program's own checkpoints that is not being written."""
-        if self._settings.checkpoints is None:
+        if self._checkpoints is None:
             return ""
-        running = self._process.poll() is None
-        writing = self._process.open_files if running else set
-        return newest(self._places(self._settings.checkpoints), writing, since=self._there_before)
+        writing = self._process.open_files if self._process.poll() is None else set
+        return newest(self._checkpoints, writing, since=self._there_before)
 
     def end(self, how: str, why: str) -> None:
         """Ends the program and everything it started."""
@@ -173,7 +175,7 @@ class ProgramWork(Work):
         literal = {key: glob.escape(plain(value)) for key, value in self._values.items()}
         return Places(self._folder, self._start, filled(pattern, literal), names_trial or below)
 
-    def _checkpoint_to_go_on_from(self, task: Task) -> str:
+    def _checkpoint_to_resume(self, task: Task) -> str:
         if self._settings.resume is None:
             return ""
         if task.donor:
@@ -183,14 +185,9 @@ class ProgramWork(Work):
                     "let the program keep more of its checkpoints",
                 )
             return task.donor
-        if not task.resume or self._settings.checkpoints is None:
+        if not task.resume or self._checkpoints is None:
             return ""
-        return newest(self._places(self._settings.checkpoints), since=self._there_before)
-
-    def _checkpoints_there(self) -> dict[str, int]:
-        """What matches before the trial begins: files of an earlier sweep, with the same names."""
-        pattern = self._settings.checkpoints
-        return matches(self._places(pattern)) if pattern is not None else {}
+        return newest(self._checkpoints, since=self._there_before)
 
     def _note(self, state: str, why: str, **more: Any) -> None:
         """Keeps what happened in the trial's `program.json`."""

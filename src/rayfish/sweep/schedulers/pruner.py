@@ -7,14 +7,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from rayfish.sweep.schedulers.base import CONTINUE, STOP, WHERE, Scheduler
-from rayfish.sweep.searchers.optuna_search import (
-    PRUNERS,
-    make_pruner,
-    make_study,
-    named,
-    pruner_in,
-    quiet,
-)
+from rayfish.sweep.searchers.optuna_search import make_pruner, make_study, pruner_in, quiet
 from rayfish.sweep.settings import Search
 
 if TYPE_CHECKING:
@@ -29,11 +22,9 @@ class PrunerScheduler(Scheduler):
 
     def __init__(self, search: Search, time: str, metric: str) -> None:
         super().__init__(time, metric)
-        given = dict(search.scheduler_config)
         with quiet():
-            if given:
-                kind = named(given.pop("pruner", None), "pruner", "median", PRUNERS, WHERE)
-                pruner = make_pruner(kind, given, WHERE)
+            if search.scheduler_config:
+                pruner = make_pruner(search.scheduler_config, WHERE)
             else:
                 pruner = pruner_in(search.method_config if search.method in ("auto", "optuna") else {})
             self._study = make_study(search.mode, pruner)

@@ -203,19 +203,21 @@ def pruner_in(config: Mapping[str, Any]) -> optuna.pruners.BasePruner:
     kind = named(config.get("pruner"), "pruner", "median", PRUNERS)
     known = [name for name in _pruner_arguments(kind) if name != "n_startup_trials"]
     beside = {key: value for key, value in config.items() if key in known}
-    return make_pruner(kind, beside | dict(config.get("pruner_config") or {}))
+    return make_pruner({**beside, **(config.get("pruner_config") or {}), "pruner": kind})
 
 
-def make_pruner(kind: str, given: Mapping[str, Any], where: str = METHOD_CONFIG) -> optuna.pruners.BasePruner:
-    """One of Optuna's pruners.
+def make_pruner(config: Mapping[str, Any], where: str = METHOD_CONFIG) -> optuna.pruners.BasePruner:
+    """The pruner that a section names, with the section's other settings.
 
     :param where: the section that the settings are written in
-    :raises ConfigError: for a setting that does not exist
+    :raises ConfigError: for a name or a setting that does not exist
     """
     import optuna
 
+    kind = named(config.get("pruner"), "pruner", "median", PRUNERS, where)
+    given = {key: value for key, value in config.items() if key != "pruner"}
     check_settings(given, _pruner_arguments(kind), where, f"Optuna's pruner {kind}")
-    given = _PRUNER_DEFAULTS.get(kind, {}) | dict(given)
+    given = _PRUNER_DEFAULTS.get(kind, {}) | given
     if kind == "patient":
         given = {"wrapped_pruner": optuna.pruners.MedianPruner(), **given}
     made: optuna.pruners.BasePruner = built(
