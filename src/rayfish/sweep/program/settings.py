@@ -154,29 +154,26 @@ _SHELL_WORDS = ("|", "||", "&&", "&", ";", ">", ">>", "2>&1", "<")
 def _contradictions(
     values: Mapping[str, Any], command: Sequence[str], resume: Sequence[str], where: str
 ) -> list[Problem]:
-    found = []
+    found: list[Problem] = []
+
+    def wrong(key: str, what: str, hint: str) -> None:
+        found.append(Problem(f"program.{key}", what, hint, where))
+
     shell = [word for word in command if word in _SHELL_WORDS]
     if shell:
-        what = f"has the word {shell[0]}, which only a shell understands"
         hint = f"give the whole command to one: bash -c {shlex.quote(' '.join(command))}"
-        found.append(Problem("program.command", what, hint, where))
-    if command and "=" in command[0] and "/" not in command[0].partition("=")[0]:
-        name = command[0].partition("=")[0]
-        found.append(
-            Problem("program.command", f"begins with {command[0]}", f"put {name} into program.env", where)
-        )
+        wrong("command", f"has the word {shell[0]}, which only a shell understands", hint)
+    name, equals, _ = command[0].partition("=") if command else ("", "", "")
+    if equals and "/" not in name:
+        wrong("command", f"begins with {command[0]}", f"put {name} into program.env")
     if any("{checkpoint}" in word for word in command):
         hint = "name it in program.resume, which is appended when a trial goes on from one"
-        found.append(
-            Problem("program.command", "names {checkpoint}, which a new trial does not have", hint, where)
-        )
+        wrong("command", "names {checkpoint}, which a new trial does not have", hint)
     if resume and not any("{checkpoint}" in word for word in resume):
-        found.append(
-            Problem("program.resume", "does not name {checkpoint}", "e.g. '--load {checkpoint}'", where)
-        )
+        wrong("resume", "does not name {checkpoint}", "e.g. '--load {checkpoint}'")
     if resume and not values.get("checkpoints"):
         hint = "set program.checkpoints to a pattern of its files, such as models/*.zip"
-        found.append(Problem("program.resume", "has no checkpoints to go on from", hint, where))
+        wrong("resume", "has no checkpoints to go on from", hint)
     return found
 
 
