@@ -27,6 +27,7 @@ from rayfish.sweep.space import Parameter, Space
 CATEGORY, WHOLE, REAL = "category", "whole", "real"
 _NORMAL_PARTS = 10_000
 """A normal distribution is searched over its quantiles 1/10000 to 9999/10000: 3.7 deviations each way."""
+
 OPEN = "open"
 METHOD_CONFIG = "search.method_config"
 
@@ -155,11 +156,14 @@ def position(values: Sequence[Any], value: Any) -> int | None:
 
     True is not 1 here, and a tuple that went through JSON is still found.
     """
-    as_json = json.dumps(value, default=plain, sort_keys=True)
+
+    def as_json(choice: Any) -> str:
+        return json.dumps(choice, default=plain, sort_keys=True)
+
     tests: list[Callable[[Any], Any]] = [
         lambda other: type(other) is type(value) and np.all(other == value),
         lambda other: isinstance(other, bool) == isinstance(value, bool) and np.all(other == value),
-        lambda other: json.dumps(other, default=plain, sort_keys=True) == as_json,
+        lambda other: as_json(other) == as_json(value),
     ]
     found = (index for test in tests for index, other in enumerate(values) if test(other))
     return next(found, None)
