@@ -77,7 +77,6 @@ class Job:
 class JobList:
     """Jobs that belong together.
 
-    :param jobs: in their order
     :param together: all start at once or none does
     :param pip: packages for Ray to install
     :param modules: folders of packages that the jobs can import

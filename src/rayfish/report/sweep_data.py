@@ -35,9 +35,6 @@ class ChartAxis:
     """One parameter, or the score, as an axis of the pictures.
 
     :param key: dotted; "" for the score
-    :param name: its short name
-    :param low: the number at its lower end
-    :param high: the number at its upper end
     :param log: whether magnitudes count
     :param labels: the values of an axis without numbers, from its lower end up; () with numbers
     :param optional: whether some points do not use it

@@ -19,12 +19,7 @@ _TAIL = 8 << 10
 
 @dataclass(frozen=True)
 class Earlier:
-    """What a file was before the program was started.
-
-    :param size: so many bytes
-    :param tail: the last of them
-    :param stamp: tells whether it was written since
-    """
+    """What a file was before the program was started: its size, its last bytes, see `stamp`."""
 
     size: int
     tail: bytes = b""
@@ -160,10 +155,7 @@ class _Reports:
         return hash(str(values))
 
     def _values(self, line: str, torn: bool) -> dict[str, float]:
-        """What a line says.
-
-        :param torn: its end may be missing
-        """
+        """The numbers of a line, whose end may be missing (`torn`)."""
         raise NotImplementedError
 
 

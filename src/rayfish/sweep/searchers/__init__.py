@@ -60,14 +60,14 @@ def open_searcher(
         raise ConfigError([Problem("search.method", _HEBO, hint)])
     if method in ("grid", "random"):
         check_settings(search.method_config, (), METHOD_CONFIG, f"the method {method}")
-        return (GridSearcher if method == "grid" else RandomSearcher)(search, space, start, seed=seed)
+        return (GridSearcher if method == "grid" else RandomSearcher)(search, space, start, seed)
     if method == "optuna":
         from rayfish.sweep.searchers.optuna_search import OptunaSearcher
 
-        return OptunaSearcher(search, space, start, seed=seed)
+        return OptunaSearcher(search, space, start, seed)
     from rayfish.sweep.searchers.library_search import METHODS
 
-    return METHODS[method](search, space, start, seed=seed)
+    return METHODS[method](search, space, start, seed)
 
 
 class RandomSearcher(Searcher):
@@ -84,9 +84,7 @@ class GridSearcher(RandomSearcher):
     :raises ConfigError: where nothing in the space is a grid
     """
 
-    def __init__(
-        self, search: Search, space: Space, start: Sequence[Mapping[str, Any]] = (), *, seed: int = 0
-    ) -> None:
+    def __init__(self, search: Search, space: Space, start: Sequence[Mapping[str, Any]], seed: int) -> None:
         if len(space) and not any(p.kind in ("grid", "sample_from") for p in space):
             shown = ", ".join(f"{p.key} ({p.kind})" for p in space)
             hint = "write grid(...) for the keys to go through, or set search.method=random"
@@ -95,7 +93,7 @@ class GridSearcher(RandomSearcher):
         for point in start:  # it is tried first, not twice
             if dict(point) in points:
                 points.remove(dict(point))
-        super().__init__(search, space, [*start, *points], seed=seed)
+        super().__init__(search, space, [*start, *points], seed)
         self.total = len(self._start)
 
     def ask(self, number: int) -> dict[str, Any] | None:

@@ -36,8 +36,7 @@ METHOD_CONFIG = "search.method_config"
 class Known:
     """A point that was asked for before the sweep was interrupted.
 
-    :param number: the point's number, from 1
-    :param params: its parameters, by dotted key, the active ones only
+    :param params: by dotted key, the active ones only
     :param state: done, stopped (early), failed, or open: its score is still to come
     :param value: its score, None where it has none
     :param curve: (step, score) of every report
@@ -56,9 +55,7 @@ class Searcher(ABC):
     total: int | None = None
     """How many points there are at most; None: no limit."""
 
-    def __init__(
-        self, search: Search, space: Space, start: Sequence[Mapping[str, Any]] = (), *, seed: int = 0
-    ) -> None:
+    def __init__(self, search: Search, space: Space, start: Sequence[Mapping[str, Any]], seed: int) -> None:
         self._search, self._space, self._start, self._seed = search, space, list(start), seed
 
     @abstractmethod
@@ -121,10 +118,9 @@ def arguments(function: Callable[..., Any], *without: str) -> list[str]:
 
 
 def check_settings(given: Mapping[str, Any], known: Iterable[str], where: str, what: str) -> None:
-    """Refuses settings of a method or scheduler that it does not take.
+    """Refuses settings that a method or scheduler (`what`) does not take.
 
     :param where: the section they are written in: `search.method_config`
-    :param what: whose settings they are, for the message
     :raises ConfigError: with every unknown key
     """
     known = sorted(set(known))

@@ -55,10 +55,8 @@ class LibrarySearcher(Searcher):
     modules: ClassVar[tuple[str, ...]]
     settings: ClassVar[tuple[str, ...]]
 
-    def __init__(
-        self, search: Search, space: Space, start: Sequence[Mapping[str, Any]] = (), *, seed: int = 0
-    ) -> None:
-        super().__init__(search, space, start, seed=seed)
+    def __init__(self, search: Search, space: Space, start: Sequence[Mapping[str, Any]], seed: int) -> None:
+        super().__init__(search, space, start, seed)
         for module in self.modules:
             require(module, self.package, f"tune-{self.name}", f"search.method={self.name}")
         chosen = [axis for axis in axes(space) if axis.form == REAL or axis.size > 1]

@@ -74,10 +74,8 @@ class OptunaSearcher(Searcher):
     What starting points leave out is Optuna's choice.
     """
 
-    def __init__(
-        self, search: Search, space: Space, start: Sequence[Mapping[str, Any]] = (), *, seed: int = 0
-    ) -> None:
-        super().__init__(search, space, start, seed=seed)
+    def __init__(self, search: Search, space: Space, start: Sequence[Mapping[str, Any]], seed: int) -> None:
+        super().__init__(search, space, start, seed)
         with quiet():
             self._kind, sampler = make_sampler(search.method_config, seed)
             self.study = make_study(search.mode, pruner_in(search.method_config), sampler)
