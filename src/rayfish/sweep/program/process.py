@@ -95,14 +95,12 @@ class Process:
 
     def request_stop(self) -> None:
         """Starts to end it without waiting; may be called from any thread."""
-        handle = self.__dict__.get("_control")
-        if handle is not None:
-            with suppress(OSError):
-                os.write(handle, b"!")
+        with suppress(OSError, KeyError):  # it has ended
+            os.write(self.__dict__["_control"], b"!")
 
-    def last_lines(self, most: int = LAST_LINES) -> list[str]:
+    def last_lines(self) -> list[str]:
         """The end of its output, one text per line; of a progress bar its last state."""
-        return last_lines(self.log, self.log_offset, most)
+        return last_lines(self.log, self.log_offset)
 
     def owned(self, paths: Iterable[Path]) -> set[Path]:
         """The files that are surely its own: it has them open, or its process id is in their names."""
@@ -212,11 +210,8 @@ def ended(code: int) -> str:
         return f"ended with exit code {code}, as shells say {name}"
     if code >= 0:
         return f"ended with exit code {code}"
-    try:
-        name = signal.Signals(-code).name
-    except ValueError:
-        name = f"signal {-code}"
-    return f"was ended by {name}"
+    known = -code in set(signal.Signals)
+    return f"was ended by {signal.Signals(-code).name if known else f'signal {-code}'}"
 
 
 def hint_for(code: int) -> str:
