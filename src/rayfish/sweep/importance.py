@@ -100,7 +100,7 @@ def _shares(points: Sequence[Point], view: SweepView, method: str) -> dict[str, 
         shares = get_param_importances(study, evaluator=evaluator, params=list(columns))
     used = {key: sum(value is not None for value in column) for key, (_, column) in columns.items()}
     # What few points use explains nothing; else only the part of the points that use it.
-    return {k: share * used[k] / len(scored) for k, share in shares.items() if used[k] >= LEAST_POINTS}
+    return {k: share * (used[k] / len(scored)) for k, share in shares.items() if used[k] >= LEAST_POINTS}
 
 
 def _columns(space: Space, points: Sequence[Point], *, fill: bool) -> dict[str, tuple[Any, list[Any]]]:
