@@ -169,13 +169,18 @@ class TuneScheduler(Scheduler):
 
     def next(self, waiting: Sequence[int], *, more: bool = False) -> int | None:
         """Tune's choice among the waiting trials."""
-        live = [number for number in waiting if not self.trials[number].is_finished()]
-        # The others were to end when the sweep was interrupted.
-        self._orders.stop += [number for number in waiting if number not in live]
-        for number in live:
-            if self.trials[number].status == Trial.RUNNING:
+        live = []
+        for number in waiting:
+            trial = self.trials[number]
+            if trial.is_finished():  # it was to end when the sweep was interrupted
+                self._orders.stop.append(number)
+                continue
+            if trial.status == Trial.RUNNING:
                 self.lost(number)
-        chosen = self._choose(live, more) if live else None
+            live.append(number)
+        if not live:
+            return None
+        chosen = self._choose(live, more)
         self._orders.stop = list(dict.fromkeys(self._orders.stop))
         return chosen
 
