@@ -94,7 +94,7 @@ class TestReading:
             "gone does not exist",
             "tasks[0]: has no command",
             "tasks[1]: has both command and py_args",
-            "did you mean num_gpus?",
+            "did you mean num_gpus",
             "tasks[2].memory: cannot be 'lots'",
             "tasks[2].num_cpus: is -1",
             "says specific: hostname, but not which",
@@ -214,7 +214,7 @@ class TestRunning:
     ):
         stubborn = "import signal, time; signal.signal(15, signal.SIG_IGN); print('up', flush=True)"
         jobs = JobList((python("stubborn", f"{stubborn}; time.sleep(600)"), python("quick", "print('ok')")))
-        heard, log = _Runner._heard, workdir / "out/stubborn/log.txt"
+        heard, log = _Runner._receive, workdir / "out/stubborn/log.txt"
 
         def heard_with_ctrl_c(self, name, news):
             if name == "quick" and news.over:
@@ -223,7 +223,7 @@ class TestRunning:
                 signal.raise_signal(signal.SIGINT)  # its answer is taken from the list, and not noted yet
             heard(self, name, news)
 
-        monkeypatch.setattr(_Runner, "_heard", heard_with_ctrl_c)
+        monkeypatch.setattr(_Runner, "_receive", heard_with_ctrl_c)
         with pytest.raises(KeyboardInterrupt):
             run(jobs, workdir / "out")
         events = [json.loads(line) for line in (workdir / "out/jobs.jsonl").read_text().splitlines()]

@@ -26,7 +26,7 @@ def metrics(
     places = Places(folder, start or folder, path, names_trial=False)
     log = folder / "log.txt"
     log.touch()
-    return Metrics(MetricSettings(**settings), places, (log, 0), metric=metric, count=count, owned=owned)
+    return Metrics(MetricSettings(settings), places, (log, 0), metric=metric, count=count, owned=owned)
 
 
 def event_file(folder: Path) -> Path:

@@ -236,7 +236,7 @@ def test_bohb_learns_the_scores_at_hyperbands_milestones() -> None:
     sweep.run()
     assert sweep.ended
     searcher.ask(13)
-    seen = searcher._wrapper.bohber.configs  # type: ignore[attr-defined]
+    seen = searcher._model.configs  # type: ignore[attr-defined]
     assert set(seen) == {1.0, 3.0, 9.0}
 
     resumed = open_searcher(search, SPACE, seed=1)
@@ -244,7 +244,7 @@ def test_bohb_learns_the_scores_at_hyperbands_milestones() -> None:
     again = open_scheduler(search, SPACE, time="step", metric="score", seed=1, searcher=resumed)
     again.replay(sweep.events)
     resumed.ask(13)
-    known = resumed._wrapper.bohber.configs  # type: ignore[attr-defined]
+    known = resumed._model.configs  # type: ignore[attr-defined]
     assert {budget: len(found) for budget, found in known.items()} == {b: len(f) for b, f in seen.items()}
 
 

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from rayfish.errors import ConfigError, MissingExtra
-from rayfish.sweep.searchers import Known, Searcher, method_of, open_searcher, optuna_search, tune_search
-from rayfish.sweep.searchers.codec import axes
+from rayfish.sweep.searchers import Known, Searcher, library_search, method_of, open_searcher, optuna_search
+from rayfish.sweep.searchers.base import axes
 from rayfish.sweep.settings import Search
 from rayfish.sweep.space import Space, parameters_in
 
@@ -346,7 +346,7 @@ def test_a_starting_point_outside_the_space_is_refused(start: dict[str, Any], sa
 
 def test_a_method_whose_package_is_missing_names_the_extra() -> None:
     with pytest.raises(MissingExtra, match=r"search.method=bohb needs the package 'hpbandster'") as error:
-        tune_search.require("no_such_module_here", "hpbandster", "tune-bohb", "search.method=bohb")
+        library_search.require("no_such_module_here", "hpbandster", "tune-bohb", "search.method=bohb")
     assert "rayfish[tune-bohb]" in str(error.value)
 
 

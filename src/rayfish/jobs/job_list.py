@@ -12,7 +12,6 @@ tasks:
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -23,7 +22,7 @@ from rayfish.experiment.sections import Field
 from rayfish.files import parse_json
 from rayfish.run import signing
 from rayfish.sweep.amounts import held
-from rayfish.sweep.program.settings import checked
+from rayfish.sweep.program.settings import checked, words_in
 from rayfish.sweep.task import Resources
 
 KEPT = "jobs.json"
@@ -78,7 +77,6 @@ class Job:
 class JobList:
     """Jobs that belong together.
 
-    :param jobs: in their order
     :param together: all start at once or none does
     :param pip: packages for Ray to install
     :param modules: folders of packages that the jobs can import
@@ -134,18 +132,15 @@ def read_jobs(source: str | Path | Mapping[str, Any]) -> JobList:
         text = path.read_text(encoding="utf-8")
         values = safe_load(text)
     except OSError as error:
-        raise RayfishError(
-            f"{path} cannot be read: {error.strerror}", "give the path of a YAML file"
-        ) from None
+        what = f"{path} cannot be read: {error.strerror}"
+        raise RayfishError(what, "give the path of a YAML file") from None
     except UnicodeDecodeError:
         raise RayfishError(f"{path} is not UTF-8 text", "save it as UTF-8 in your editor") from None
     except yaml.YAMLError as error:
         raise ConfigError([yaml_problem(path, error, text)]) from None
     if not isinstance(values, Mapping):
-        hint = "a list of jobs begins with `tasks:`"
-        raise ConfigError(
-            [Problem("tasks", f"is {type(values).__name__}, not keys with values", hint, str(path))]
-        )
+        what = f"is {type(values).__name__}, not keys with values"
+        raise ConfigError([Problem("tasks", what, "a list of jobs begins with `tasks:`", str(path))])
     return _read(values, str(path))
 
 
@@ -260,14 +255,11 @@ def _node(node: Any, key: str, problems: list[Problem], where: str) -> str:
 
 
 def _split(command: Any, key: str, problems: list[Problem], where: str) -> tuple[str, ...]:
-    try:
-        words = tuple(shlex.split(command) if isinstance(command, str) else map(str, command or ()))
-    except ValueError as error:
-        problems.append(Problem(key, f"cannot be split into words: {error}", "close the quotation", where))
-        return ()
-    if not words or not words[0].strip():
+    before = len(problems)
+    words = words_in(command, key, problems, where)
+    if len(problems) == before and not (words and words[0].strip()):
         problems.append(Problem(key, "its command is empty", "write what to run", where))
-    return words
+    return tuple(words)
 
 
 def _each(name: str, value: Any, count: int, problems: list[Problem]) -> list[float | None]:

@@ -7,16 +7,16 @@ import sys
 import time
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from rich.table import Table as Shown
 from rich.text import Text
 
-from rayfish.errors import ConfigError, Problem, RayfishError, did_you_mean
+from rayfish.errors import ConfigError, Problem, RayfishError, suggest
 from rayfish.jobs.job_list import Job, JobList
-from rayfish.jobs.worker import LOG, JobWorker, News
+from rayfish.jobs.worker import LOG, JobUpdate, JobWorker
 from rayfish.run.engine import RayOptions, running_ray
 from rayfish.run.lease import Taken, this_process
 from rayfish.run.signing import hand_over
@@ -27,7 +27,7 @@ from rayfish.supervise.watchdog import RayWatch
 from rayfish.sweep import capacity
 from rayfish.sweep.directory import RUNNING, SweepDirectory
 from rayfish.sweep.records import DONE, FAILED, STOPPED, EventTable, read_events
-from rayfish.sweep.workers import Lost, why_lost
+from rayfish.sweep.workers import why_lost
 from rayfish.terminal import Console, print_step
 from rayfish.text import duration
 
@@ -35,6 +35,10 @@ RESULTS = "jobs.jsonl"
 _ASK_EVERY_S, _STOP_WITHIN_S, _WAITING_AFTER_S = 0.5, 12.0, 10.0
 _LEAST_CPU = 0.001  # a bundle of a placement group cannot be empty
 _PIP_WITHIN_S = 600
+_NAMES = ("NodeID", "NodeManagerHostname", "NodeManagerAddress", "NodeName")
+_PIP_HINT = (
+    "the packages under `pip` need a package index that the machines reach; or install them beforehand"
+)
 
 
 @dataclass(frozen=True)
@@ -66,13 +70,12 @@ def run_jobs(
     *,
     resume: bool = False,
 ) -> list[JobResult]:
-    """Runs the jobs, each as soon as there is room for it, or all at once; a failing one is one failing one.
+    """Runs the jobs, each as soon as there is room for it, or all at once; one that fails ends no other.
 
     :param folder: of the results: `jobs.jsonl`, and per job a folder with its `log.txt`
-    :param options: how to start or find Ray
     :param console: where output goes, each line after its job's name
-    :param resume: jobs that `jobs.jsonl` says are done are not run again
-    :raises RayfishError: they cannot be run on this machine or cluster, told before anything starts
+    :param resume: jobs that are done by `jobs.jsonl` are not run again
+    :raises RayfishError: before anything starts, where they cannot be run on this machine or cluster
     """
     place = Path(folder).absolute()
     place.mkdir(parents=True, exist_ok=True)
@@ -81,7 +84,8 @@ def run_jobs(
     left = replace(jobs, jobs=tuple(job for job in jobs.jobs if job.name not in {r.name for r in earlier}))
     found = {result.name: result for result in earlier}
     if left.jobs:
-        with RayWatch() as lookout, running_ray(options) as ray, capture(place / LOG, _unheard, "ERROR"):
+        ray_log = capture(place / LOG, lambda *_: None, "ERROR")  # what Ray says of its own processes
+        with RayWatch() as lookout, running_ray(options) as ray, ray_log:
             lookout.begin(f"rayfish tune --resume {place}")
             where = f"the cluster at {options.address}" if options.address else "this machine"
             left = _shared(left, capacity.of_ray(ray, where))
@@ -151,7 +155,7 @@ def table(results: Sequence[JobResult]) -> Shown:
 
 
 class _Runner:
-    """Jobs at work: one actor each, asked for news in turn."""
+    """Runs jobs, one actor each."""
 
     def __init__(
         self, ray: Any, jobs: JobList, folder: Path, console: Console, nodes: dict[str, str]
@@ -162,8 +166,7 @@ class _Runner:
         self._actors: dict[str, Any] = {}
         self._asked: dict[Any, str] = {}
         self._begun: dict[str, float] = {}
-        self._hosts: dict[str, str] = {}
-        self._elsewhere: dict[str, bool] = {}
+        self._first: dict[str, JobUpdate] = {}
         self._group: Any = None
         self._stopping = False
         self.results: dict[str, JobResult] = {}
@@ -228,7 +231,7 @@ class _Runner:
         if self._jobs.pip:
             setup = {"setup_timeout_seconds": _PIP_WITHIN_S}
             options["runtime_env"] = {"pip": list(self._jobs.pip), "config": setup}
-        options |= self._placed(job, number)
+        options["scheduling_strategy"] = self._placed(job, number)
         pythonpath = os.pathsep.join([*self._jobs.pythonpath, *filter(None, [os.environ.get("PYTHONPATH")])])
         env = {"PYTHONPATH": pythonpath} if self._jobs.modules else {}
         start = Path(self._jobs.start or ".").absolute()
@@ -237,18 +240,16 @@ class _Runner:
         self._actors[job.name] = actor.remote(job, self._folder / job.name, start, env, here, key=hand_over())
         self._asked[self._actors[job.name].begin.remote()] = job.name
 
-    def _placed(self, job: Job, number: int) -> dict[str, Any]:
+    def _placed(self, job: Job, number: int) -> Any:
         from ray.util import scheduling_strategies as strategies
 
         if self._group is not None:
-            strategy = strategies.PlacementGroupSchedulingStrategy(
+            return strategies.PlacementGroupSchedulingStrategy(
                 self._group, placement_group_bundle_index=number
             )
-            return {"scheduling_strategy": strategy}
         if job.node:
-            node = self._nodes[job.name]
-            return {"scheduling_strategy": strategies.NodeAffinitySchedulingStrategy(node, soft=False)}
-        return {}
+            return strategies.NodeAffinitySchedulingStrategy(self._nodes[job.name], soft=False)
+        return "DEFAULT"
 
     def _listen(self, seconds: float) -> None:
         ready, rest = self._ray.wait(list(self._asked), num_returns=1, timeout=seconds)
@@ -257,7 +258,7 @@ class _Runner:
         for future in ready:
             name = self._asked.pop(future)
             try:
-                news = self._ray.get(future)
+                update = self._ray.get(future)
             except Exception as error:
                 lost = why_lost(error)
                 if lost.node and name not in self._begun and self._group is None and not self._stopping:
@@ -265,41 +266,42 @@ class _Runner:
                     self._ray.kill(self._actors[name])
                     self._start(*next((job, n) for n, job in enumerate(self._jobs.jobs) if job.name == name))
                     continue
-                hint, host = _PIP_HINT if self._jobs.pip else "", self._hosts.get(name, "")
-                news = News(over=True, error=_told(error, lost), hint=hint, host=host)
-            self._heard(name, news)
+                what = lost.why if lost.node else f"its worker process was lost: {lost.why}"
+                if "RuntimeEnv" in type(error).__name__:
+                    what = f"its packages could not be installed: {' '.join(str(error).split())[:600]}"
+                hint = _PIP_HINT if self._jobs.pip else ""
+                host = self._first[name].host if name in self._first else ""
+                update = JobUpdate(over=True, error=what, hint=hint, host=host)
+            self._receive(name, update)
 
-    def _heard(self, name: str, news: News) -> None:
+    def _receive(self, name: str, update: JobUpdate) -> None:
         if name not in self._begun:
             self._begun[name] = time.monotonic()
-            self._table.write("start", job=name, host=news.host)
-            self._hosts[name] = news.host
-            self._elsewhere[name] = not news.log_there
+            self._table.write("start", job=name, host=update.host)
+            self._first[name] = update
         label = Text(f"{name:<{self._width}} │ ", style="cyan")
-        for line in news.lines:
+        for line in update.lines:
             self._console.print(Text.assemble(label, line), soft_wrap=True)
-        if self._elsewhere[name] and news.lines:
+        if not self._first[name].log_there and update.lines:
             (self._folder / name).mkdir(exist_ok=True)
             with (self._folder / name / LOG).open("a", encoding="utf-8") as log:
-                log.writelines(f"{line}\n" for line in news.lines)
-        if news.over:
-            self._over(name, news, FAILED if news.error else DONE)
+                log.writelines(f"{line}\n" for line in update.lines)
+        if update.over:
+            self._over(name, update, FAILED if update.error else DONE)
         else:
             self._asked[self._actors[name].more.remote()] = name
 
-    def _over(self, name: str, news: News, state: str) -> None:
+    def _over(self, name: str, update: JobUpdate, state: str) -> None:
         job = next(job for job in self._jobs.jobs if job.name == name)
         state = STOPPED if self._stopping and state == FAILED else state
-        error = "\n".join([news.error, *(f"  | {line}" for line in news.last_lines)]) if news.error else ""
-        if error and news.hint and state == FAILED:  # of one that was stopped here, everything is known
-            error += f"\n  next step: {news.hint}"
-        seconds = news.seconds or time.monotonic() - self._begun.get(name, time.monotonic())
+        error = update.error and "\n".join([update.error, *(f"  | {line}" for line in update.last_lines)])
+        if error and update.hint and state == FAILED:  # of one that was stopped here, everything is known
+            error += f"\n  next step: {update.hint}"
+        seconds = update.seconds or time.monotonic() - self._begun.get(name, time.monotonic())
         log = self._folder / name / LOG
-        result = JobResult(name, state, news.code, round(seconds, 2), news.host, error, log)
+        result = JobResult(name, state, update.code, round(seconds, 2), update.host, error, log)
         self.results[name] = result
-        fields = {
-            key: value for key, value in asdict(result).items() if key not in ("name", "log", "earlier")
-        }
+        fields = {key: getattr(result, key) for key in ("state", "code", "seconds", "host", "error")}
         self._table.write("end", job=name, command=list(job.command), log=f"{name}/{LOG}", **fields)
         if state == FAILED:
             self._console.print(Text(f"{name} failed: {error}", style="red"), soft_wrap=True)
@@ -322,17 +324,12 @@ class _Runner:
             self._listen(_ASK_EVERY_S)
 
     def _note_unended(self) -> None:
-        """Jobs that have not begun, and those that nobody waits for any longer."""
+        """Jobs that have not begun, and those that did not end in time."""
         for job in self._jobs.jobs:
             if job.name not in self.results:
                 log = self._folder / job.name / LOG
                 self.results[job.name] = JobResult(job.name, STOPPED, None, 0.0, "", "", log)
                 self._table.write("end", job=job.name, state=STOPPED, command=list(job.command))
-
-
-_PIP_HINT = (
-    "the packages under `pip` need a package index that the machines reach; or install them beforehand"
-)
 
 
 def _shared(jobs: JobList, room: capacity.Capacity) -> JobList:
@@ -357,11 +354,10 @@ def _require_room(jobs: JobList, ray: Any, where: str) -> dict[str, str]:
     problems: list[Problem] = []
     chosen: dict[str, str] = {}
     for job in jobs.jobs:
-        machines = [node for node in alive if not job.node or _is_called(node, job.node)]
+        machines = [node for node in alive if not job.node or job.node in map(node.get, _NAMES)]
         if job.node and not machines:
             names = [str(node["NodeManagerHostname"]) for node in alive]
-            close = did_you_mean(job.node, names)
-            hint = f"did you mean {close[0]}?" if close else f"there are {', '.join(dict.fromkeys(names))}"
+            hint = suggest(job.node, dict.fromkeys(names))
             problems.append(Problem(job.name, f"no machine is called {job.node}", hint))
             continue
         if job.node:
@@ -417,22 +413,6 @@ def _bundle(job: Job, node: str) -> dict[str, float]:
     return bundle
 
 
-def _is_called(node: dict[str, Any], name: str) -> bool:
-    known = (node["NodeID"], node["NodeManagerHostname"], node["NodeManagerAddress"], node.get("NodeName"))
-    return name in known
-
-
-def _told(error: Exception, lost: Lost) -> str:
-    """Why a job's worker is gone, in few words."""
-    if "RuntimeEnv" in type(error).__name__:
-        return f"its packages could not be installed: {' '.join(str(error).split())[:600]}"
-    return lost.why if lost.node else f"its worker process was lost: {lost.why}"
-
-
-def _unheard(level: str, who: str, message: str) -> None:
-    """Jobs are heard in another way; what Ray says of its own processes is in the list's log."""
-
-
 def _done_before(jobs: JobList, folder: Path) -> list[JobResult]:
     """Jobs that an earlier call has done, with the same command."""
     last: dict[str, dict[str, Any]] = {}
@@ -443,17 +423,6 @@ def _done_before(jobs: JobList, folder: Path) -> list[JobResult]:
     for job in jobs.jobs:
         end = last.get(job.name, {})
         if end.get("state") == DONE and end.get("command") == list(job.command):
-            log = folder / job.name / LOG
-            found.append(
-                JobResult(
-                    job.name,
-                    DONE,
-                    end.get("code"),
-                    end.get("seconds", 0.0),
-                    end.get("host", ""),
-                    "",
-                    log,
-                    True,
-                )
-            )
+            seconds, host, log = end.get("seconds", 0.0), end.get("host", ""), folder / job.name / LOG
+            found.append(JobResult(job.name, DONE, end.get("code"), seconds, host, "", log, earlier=True))
     return found

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import platform
 import tempfile
 import time
@@ -13,8 +12,8 @@ from pathlib import Path
 from rayfish.errors import RayfishError
 from rayfish.jobs.job_list import Job
 from rayfish.run import signing
-from rayfish.sweep.program.process import Process, ended, hint_for
-from rayfish.sweep.program.tables import Lines
+from rayfish.sweep.program.process import Process, ended, environment, hint_for
+from rayfish.sweep.program.tables import Earlier, Lines
 
 LOG = "log.txt"
 _LOOK_EVERY_S, _TELL_EVERY_S = 0.1, 1.0
@@ -22,13 +21,11 @@ _MOST_LINES = 2_000
 
 
 @dataclass(frozen=True)
-class News:
-    """What came of a job since it was last asked.
+class JobUpdate:
+    """What happened to a job since the last call.
 
-    :param lines: of its output
     :param over: it has ended, or could not be started
     :param code: its exit code, None where it could not be started
-    :param error: what went wrong, "" where nothing did
     :param log_there: the output is already in the job's folder, this being the same machine
     """
 
@@ -46,22 +43,15 @@ class News:
 class JobWorker:
     """The actor's class; never raises for a fault of the job.
 
-    :param folder: of the job's results, on the machine that asks
+    :param folder: of the job's results, on the driver's machine
     :param start: the folder it is started in
     :param env: environment variables of its own
-    :param node: Ray's id of the machine that asks; on another one the output only travels there
-    :param key: the signing key of the user who asks
+    :param node: Ray's id of the driver's machine; on another one the output only travels there
+    :param key: the user's signing key
     """
 
     def __init__(
-        self,
-        job: Job,
-        folder: Path,
-        start: Path,
-        env: Mapping[str, str],
-        node: str,
-        *,
-        key: str,
+        self, job: Job, folder: Path, start: Path, env: Mapping[str, str], node: str, *, key: str
     ) -> None:
         import ray
 
@@ -71,7 +61,7 @@ class JobWorker:
         self._job, self._start, self._env = job, start, dict(env)
         self._process: Process | None = None
 
-    def begin(self) -> News:
+    def begin(self) -> JobUpdate:
         """Starts the job."""
         try:
             self._folder.mkdir(parents=True, exist_ok=True)
@@ -81,15 +71,17 @@ class JobWorker:
                     "start from a folder that all machines have",
                 )
             log = self._folder / LOG
-            offset = log.stat().st_size if log.exists() else 0
-            self._process = Process(self._job.command, self._start, log, self._environment())
+            earlier = Earlier(log.stat().st_size if log.exists() else 0)
+            own = {"RAYFISH_JOB": self._job.name, "RAYFISH_JOB_DIR": str(self._folder.absolute())}
+            env = environment(self._job.cpus, own | self._env)
+            self._process = Process(self._job.command, self._start, log, env)
         except (RayfishError, OSError) as error:
             what, hint = (error.what, error.hint) if isinstance(error, RayfishError) else (str(error), "")
-            return News(over=True, error=what, hint=hint, host=platform.node())
-        self._lines = Lines(log, offset)
-        return News(host=platform.node(), log_there=self._here)
+            return JobUpdate(over=True, error=what, hint=hint, host=platform.node())
+        self._lines = Lines(log, earlier)
+        return JobUpdate(host=platform.node(), log_there=self._here)
 
-    def more(self) -> News:
+    def more(self) -> JobUpdate:
         """Waits for a while for output or the end."""
         assert self._process is not None
         until = time.monotonic() + _TELL_EVERY_S
@@ -99,30 +91,12 @@ class JobWorker:
             if code is not None:
                 error = "" if code == 0 else f"it {ended(code)}"
                 last = tuple(self._process.last_lines())
-                return News(
-                    lines[-_MOST_LINES:],
-                    True,
-                    code,
-                    error,
-                    hint_for(code),
-                    last,
-                    self._process.seconds,
-                    platform.node(),
-                )
+                seconds, host = self._process.seconds, platform.node()
+                return JobUpdate(lines[-_MOST_LINES:], True, code, error, hint_for(code), last, seconds, host)
             if lines or time.monotonic() > until:
-                return News(lines[-_MOST_LINES:], host=platform.node())
+                return JobUpdate(lines[-_MOST_LINES:], host=platform.node())
 
     def stop(self) -> None:
-        """Asks for its end; `more` tells when that has come."""
+        """Starts to end it; `more` reports when it has ended."""
         if self._process is not None:
             self._process.request_stop()
-
-    def _environment(self) -> dict[str, str]:
-        own = {
-            "PYTHONUNBUFFERED": "1",
-            "RAYFISH_JOB": self._job.name,
-            "RAYFISH_JOB_DIR": str(self._folder.absolute()),
-        }
-        if self._job.cpus >= 1:
-            own["OMP_NUM_THREADS"] = str(int(self._job.cpus))
-        return {**os.environ, **own, **signing.child_environment(), **self._env}

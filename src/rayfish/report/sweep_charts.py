@@ -18,10 +18,6 @@ HEIGHT, SLICE_HEIGHT, PARALLEL_HEIGHT = 300, 190, 340
 _FOCUSED = "indexof(focus, datum.trial) >= 0"
 
 
-def _focus() -> Any:
-    return alt.param(name="focus", value=[])
-
-
 def _data(name: str) -> alt.Chart:
     return alt.Chart(alt.NamedData(name=name))
 
@@ -42,9 +38,11 @@ def _shade() -> alt.Color:
     return alt.Color("shade:Q", scale=alt.Scale(domain=[0, 1]), legend=None)
 
 
-def _spec(chart: Any, height: int | None) -> dict[str, Any]:
-    sized = chart.properties(width="container", **({} if height is None else {"height": height}))
-    spec: dict[str, Any] = sized.to_dict()
+def _spec(layers: Sequence[Any], height: int, *, focus: bool = True) -> dict[str, Any]:
+    chart: Any = alt.layer(*layers).properties(width="container", height=height)
+    if focus:
+        chart = chart.add_params(alt.param(name="focus", value=[]))
+    spec: dict[str, Any] = chart.to_dict()
     spec.pop("config", None)  # the page has a theme
     return spec
 
@@ -75,7 +73,7 @@ def history(score: ChartAxis, states: Sequence[str], count: int) -> dict[str, An
         .mark_point(size=190, style="chosen")
         .encode(x=x, y=_scores(score, title=score.name))
     )
-    return _spec(alt.layer(line, points, chosen).add_params(_focus()), HEIGHT)
+    return _spec([line, points, chosen], HEIGHT)
 
 
 def axis_room(axes: Sequence[ChartAxis]) -> int:
@@ -123,7 +121,7 @@ def parallel(axes: Sequence[ChartAxis], score: ChartAxis, count: int) -> dict[st
         .encode(**place, text="name:N", tooltip="key:N"),
         lines.mark_line(style="hit").encode(**place, detail="trial:N"),
     ]
-    return _spec(alt.layer(*layers).add_params(_focus()), PARALLEL_HEIGHT)
+    return _spec(layers, PARALLEL_HEIGHT)
 
 
 def slice_of(index: int, axis: ChartAxis, score: ChartAxis) -> dict[str, Any]:
@@ -134,7 +132,7 @@ def slice_of(index: int, axis: ChartAxis, score: ChartAxis) -> dict[str, Any]:
     if axis.labels:
         shown = alt.Axis(
             title=axis.name,
-            labelAngle=0 if _short(axis.labels) else -30,
+            labelAngle=0 if len(axis.labels) * max(map(len, axis.labels)) <= 34 else -30,
             labelLimit=110,
             grid=False,
             labelOverlap=len(axis.labels) > 12,
@@ -157,11 +155,7 @@ def slice_of(index: int, axis: ChartAxis, score: ChartAxis) -> dict[str, Any]:
         .properties(name=f"slice{index}")
     )
     chosen = trials.transform_filter(_FOCUSED).mark_point(size=150, style="chosen").encode(**encoded)
-    return _spec(alt.layer(points, chosen).add_params(_focus()), SLICE_HEIGHT)
-
-
-def _short(labels: Sequence[str]) -> bool:
-    return len(labels) * max(map(len, labels)) <= 34
+    return _spec([points, chosen], SLICE_HEIGHT)
 
 
 def _written(marks: Sequence[tuple[float, str]]) -> str:
@@ -197,7 +191,7 @@ def learning(
             .encode(x=x, y=y, tooltip=tip)
             .properties(name="moves")
         )
-    return _spec(alt.layer(*layers).add_params(_focus()), HEIGHT)
+    return _spec(layers, HEIGHT)
 
 
 def importance(shares: Mapping[str, float], names: Mapping[str, str]) -> dict[str, Any]:
@@ -205,11 +199,7 @@ def importance(shares: Mapping[str, float], names: Mapping[str, str]) -> dict[st
     rows = [{"name": names[key], "key": key, "share": share} for key, share in shares.items()][:12]
     base = alt.Chart(alt.Data(values=rows)).encode(
         y=alt.Y("name:N", sort=None, axis=alt.Axis(title=None, labelLimit=150, domain=False, ticks=False)),
-        x=alt.X(
-            "share:Q",
-            axis=None,
-            scale=alt.Scale(domain=[0, min(1.0, 1.22 * max(shares.values()))]),
-        ),
+        x=alt.X("share:Q", axis=None, scale=alt.Scale(domain=[0, min(1.0, 1.22 * max(shares.values()))])),
         tooltip=[alt.Tooltip("key:N", title="parameter"), alt.Tooltip("share:Q", format=".1%")],
     )
     bars = base.mark_bar(style="share", cornerRadiusEnd=3, height={"band": 0.62}).properties(
@@ -218,16 +208,15 @@ def importance(shares: Mapping[str, float], names: Mapping[str, str]) -> dict[st
     figures = base.mark_text(style="share-figure", align="left", dx=6).encode(
         text=alt.Text("share:Q", format=".0%")
     )
-    return _spec(alt.layer(bars, figures), max(60, min(44, max(27, 290 // len(rows))) * len(rows)))
+    height = max(60, min(44, max(27, 290 // len(rows))) * len(rows))
+    return _spec([bars, figures], height, focus=False)
 
 
 def repeats(count: int, score: ChartAxis) -> dict[str, Any]:
     """The best points: each repetition, the mean and its interval."""
     y = alt.Y("point:N", sort=alt.EncodingSortField("rank"), axis=alt.Axis(title="point", grid=False))
-    x: dict[str, Any] = {
-        "axis": alt.Axis(title=score.name, tickCount=8),
-        "scale": _clipped(score.low, score.high),
-    }
+    axis, scale = alt.Axis(title=score.name, tickCount=8), _clipped(score.low, score.high)
+    x: dict[str, Any] = {"axis": axis, "scale": scale}
     points = _data("points")
     layers = [
         points.mark_rule(style="interval")
@@ -245,4 +234,4 @@ def repeats(count: int, score: ChartAxis) -> dict[str, Any]:
         .mark_tick(style="chosen-line", size=17, thickness=3)
         .encode(y=y, x=alt.X("score:Q", **x)),
     ]
-    return _spec(alt.layer(*layers).add_params(_focus()), max(80, 21 * count))
+    return _spec(layers, max(80, 21 * count))

@@ -35,9 +35,6 @@ class ChartAxis:
     """One parameter, or the score, as an axis of the pictures.
 
     :param key: dotted; "" for the score
-    :param name: its short name
-    :param low: the number at its lower end
-    :param high: the number at its upper end
     :param log: whether magnitudes count
     :param labels: the values of an axis without numbers, from its lower end up; () with numbers
     :param optional: whether some points do not use it
@@ -54,11 +51,7 @@ class ChartAxis:
     def place(self, value: Any) -> float:
         """Where a value lies, 0 at the lower end, 1 at the upper one."""
         if self.labels:
-            return (
-                self.labels.index(label(value)) / max(1, len(self.labels) - 1)
-                if len(self.labels) > 1
-                else 0.5
-            )
+            return self.place_of(self.labels.index(label(value)))
         low, high, at = self.low, self.high, float(value)
         if self.log:
             low, high, at = math.log(low), math.log(high), math.log(at)
@@ -178,22 +171,16 @@ def trial_rows(view: SweepView, axes: Sequence[ChartAxis], score: ChartAxis | No
             row["age"] = round(order[trial.number] / len(scored), 4)
             row["ys"] = [_place(axis, trial) for axis in axes] + [round(score.place(trial.value), 4)]
             row["jitter"] = round((trial.number * 0.618034) % 1, 3)
-            row |= {
-                f"p{i}": _slice_value(axis, trial)
-                for i, axis in enumerate(axes)
-                if axis.key in trial.earned_with
-            }
+            for i, axis in enumerate(axes):
+                if axis.key in trial.earned_with:
+                    value = trial.earned_with[axis.key]
+                    row[f"p{i}"] = label(value) if axis.labels else value
         rows.append(row)
     return rows
 
 
 def _place(axis: ChartAxis, trial: Trial) -> float:
     return round(axis.place(trial.earned_with[axis.key]), 4) if axis.key in trial.earned_with else NOT_USED
-
-
-def _slice_value(axis: ChartAxis, trial: Trial) -> Any:
-    value = trial.earned_with[axis.key]
-    return label(value) if axis.labels else value
 
 
 def best_so_far(view: SweepView, rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
@@ -217,14 +204,9 @@ def curves(view: SweepView, rows: Sequence[Mapping[str, Any]]) -> list[dict[str,
         if len(curve) > most:
             curve = [curve[i] for i in np.linspace(0, len(curve) - 1, most).astype(int)]
         steps, values = zip(*curve, strict=True)
-        found.append(
-            {
-                "trial": row["trial"],
-                "shade": row.get("shade", 0.0),
-                "steps": list(steps),
-                "values": [float(f"{value:.6g}") for value in values],
-            }
-        )
+        rounded = [float(f"{value:.6g}") for value in values]
+        shade = row.get("shade", 0.0)
+        found.append({"trial": row["trial"], "shade": shade, "steps": list(steps), "values": rounded})
     return found
 
 
@@ -269,6 +251,7 @@ def bulk(values: Sequence[float], tail: float, reach: float) -> tuple[float, flo
 def point_rows(view: SweepView, most: int = 30) -> list[dict[str, Any]]:
     """The best points with the interval of their mean."""
     names = short_names(view.space.keys)
+    ended = [point for point in view.points() if point.value is not None and point.state != FAILED]
     return [
         {
             "point": point.number,
@@ -280,7 +263,5 @@ def point_rows(view: SweepView, most: int = 30) -> list[dict[str, Any]]:
             "trials": [trial.number for trial in point.trials],
             "facts": [[names.get(k, k), shown(v, 60)] for k, v in point.params.items()],
         }
-        for rank, point in enumerate(
-            [p for p in view.points() if p.value is not None and p.state != FAILED][:most]
-        )
+        for rank, point in enumerate(ended[:most])
     ]

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import html
 import json
+import os
+import re
 import threading
 import time
 from collections.abc import Mapping, Sequence
@@ -16,25 +18,26 @@ from functools import lru_cache
 from importlib import import_module, resources
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 from rayfish import text
 from rayfish.errors import MissingExtra
 from rayfish.files import atomic_write
 from rayfish.report import sweep_data
-from rayfish.report.sweep_table import trial_table
-from rayfish.sweep.importance import LEAST_POINTS, caveat, importances
+from rayfish.sweep.importance import LEAST_POINTS, caveat, importances, is_number
 from rayfish.sweep.records import DONE, FAILED, PAUSED, RUNNING, STOPPED, Trial
 from rayfish.sweep.view import STATES, SweepView, about, figure, has_score, short_names, shown
 
 _RAMP = '<div class="ramp">worst <i></i> best</div>'
+_MOST_DETAILS = 4000
 _BAR = (DONE, STOPPED, FAILED, RUNNING, PAUSED)
 
 
 def prepare() -> threading.Thread:
-    """Imports what a page needs in a thread beside the sweep: seconds that nobody waits for at its end."""
+    """Imports what a page needs in a thread during the sweep, which saves seconds at its end."""
 
     def ahead() -> None:
-        with suppress(Exception):  # `write_page` will tell
+        with suppress(Exception):  # `write_page` reports it
             _bundle()
             import_module("rayfish.report.sweep_charts")
             import_module("optuna.importance")
@@ -54,19 +57,13 @@ def write_page(view: SweepView, path: Path | str) -> Path:
     data, sections = _pictures(view)
     parts = {
         "title": html.escape(f"{view.title} · rayfish tune"),
-        "body": "\n".join([_head(view), *sections, trial_table(view, path), _foot(view)]),
+        "body": "\n".join([_head(view), *sections, _trial_table(view, path), _foot(view)]),
         "data": _json(data),
         "bundle": _bundle(),
         "script": _file("sweep_page.js"),
     }
-    page = _file("sweep_page.html")
-    # Split before joining, so that braces inside one part are never taken for another part.
-    pieces = page.split("{{")
-    made = [pieces[0]]
-    for piece in pieces[1:]:
-        name, _, rest = piece.partition("}}")
-        made += [parts[name], rest]
-    atomic_write(path, "".join(made))
+    # In one pass, so that braces inside one part are never taken for another part.
+    atomic_write(path, re.sub(r"\{\{(\w+)\}\}", lambda name: parts[name[1]], _file("sweep_page.html")))
     return path
 
 
@@ -91,23 +88,16 @@ def _file(name: str) -> str:
 
 
 def _json(value: Any) -> str:
-    """JSON that nothing inside can end early: `<` never stands in it."""
-    return json.dumps(value, separators=(",", ":"), ensure_ascii=False, allow_nan=False, default=str).replace(
-        "<", "\\u003c"
-    )
+    """JSON without `<`, so that no value can close the script element."""
+    written = json.dumps(value, separators=(",", ":"), ensure_ascii=False, allow_nan=False, default=str)
+    return written.replace("<", "\\u003c")
 
 
 def _pictures(view: SweepView) -> tuple[dict[str, Any], list[str]]:
     """The page's data with every chart, and the sections that the charts are put into."""
     scored = [trial for trial in view.trials.values() if has_score(trial)]
-    data: dict[str, Any] = {
-        "metric": view.metric,
-        "charts": {},
-        "best": [],
-        "curves": [],
-        "moves": [],
-        "points": [],
-    }
+    data: dict[str, Any] = {"metric": view.metric, "charts": {}}
+    data |= {"best": [], "curves": [], "moves": [], "points": []}
     if not scored:
         data["trials"] = sweep_data.trial_rows(view, [], None)
         return data, [_card("Nothing to draw yet", "", '<p class="empty">No trial has a score.</p>')]
@@ -200,16 +190,12 @@ def _card(title: str, what: str, inner: str, legend: str = "") -> str:
 
 
 def _head(view: SweepView) -> str:
-    """What was tuned, how it stands, the best point and how to train it."""
+    """What was tuned, the state of the sweep, the best point and how to train it."""
     search = view.search
-    how = [
-        f"{search.method} search",
-        *([f"{search.scheduler} scheduler"] if search.scheduler != "none" else []),
-    ]
-    goal = "highest" if search.sign > 0 else "lowest"
-    how.append(
-        f"for the {goal} {view.metric}" + (f", {search.repeat} seeds per point" if search.repeat > 1 else "")
-    )
+    how = [f"{search.method} search"]
+    how += [f"{search.scheduler} scheduler"] if search.scheduler != "none" else []
+    goal = f"for the {'highest' if search.sign > 0 else 'lowest'} {view.metric}"
+    how.append(goal + (f", {search.repeat} seeds per point" if search.repeat > 1 else ""))
     notes = "".join(f"<li>{html.escape(note)}</li>" for note in view.notes)
     return (
         f'<div class="brand">rayfish tune</div><h1>{html.escape(view.title)}</h1>'
@@ -242,11 +228,8 @@ def _standing(view: SweepView) -> str:
     listed = "".join(
         f"<div><dt>{name}</dt><dd>{html.escape(value)}</dd></div>" for name, value in facts.items()
     )
-    of = (
-        text.counted(finished, "trial")
-        if view.total is None
-        else f"{finished:,} of {text.counted(view.total, 'trial')}"
-    )
+    of = f"{finished:,} of " if view.total is not None else ""
+    of += text.counted(finished if view.total is None else view.total, "trial")
     return (
         f'<dl class="facts">{listed}</dl><div class="label">{of} ended</div>'
         f'<div class="bar">{bar}</div><ul class="states">{chips}</ul>'
@@ -259,14 +242,15 @@ def _best(view: SweepView) -> str:
         return '<div class="label">best score</div><p class="empty">No trial has a score yet.</p>'
     repeated = view.search.repeat > 1
     value, params = (point.value, point.params) if repeated else (trial.value, trial.earned_with)
-    whose = (
-        f"point {point.number}, mean of {text.counted(len(point.trials), 'trial')}"
-        if repeated
-        else f"trial {trial.number}"
-    )
+    whose = f"trial {trial.number}"
     if repeated:
+        whose = f"point {point.number}, mean of {text.counted(len(point.trials), 'trial')}"
         whose += f", 95 % in {figure(point.low)} to {figure(point.high)}"
-    listed = "".join(_best_value(key, value) for key, value in params.items())
+    listed = "".join(
+        f'<div><dt title="{html.escape(key)}">{html.escape(key)}</dt>'
+        f'<dd title="{html.escape(str(value))}">{html.escape(shown(value))}</dd></div>'
+        for key, value in params.items()
+    )
     command = view.best_command
     if command is None:
         command = f"rayfish train -f {view.folder / 'best.yaml'}"
@@ -278,14 +262,85 @@ def _best(view: SweepView) -> str:
     )
 
 
-def _best_value(key: str, value: Any) -> str:
-    name, exact = html.escape(key), html.escape(str(value))
-    return f'<div><dt title="{name}">{name}</dt><dd title="{exact}">{html.escape(shown(value))}</dd></div>'
-
-
 def _foot(view: SweepView) -> str:
     when = time.strftime("%Y-%m-%d %H:%M")
     return (
         f"<footer>Written {when} from <code>{html.escape(str(view.folder))}</code>. "
         "This file needs no network; <code>trials.jsonl</code> beside it has every report.</footer>"
     )
+
+
+def _trial_table(view: SweepView, path: Path) -> str:
+    """Every trial as a section, best first; "" where there is none. The page's script can sort it."""
+    trials = sorted(view.trials.values(), key=lambda trial: _rank(trial, view.search.sign))
+    if not trials:
+        return ""
+    keys = [key for key in view.space.keys if any(key in trial.earned_with for trial in trials)]
+    best = view.best()
+    rows = "\n".join(_row(view, trial, keys, path, "best" if trial is best else "") for trial in trials)
+    head = f"<h2>All {text.counted(len(trials), 'trial')}</h2>"
+    head += "<p>Click a heading to sort; a number leads to the trial's folder.</p>"
+    head += '<input id="filter" type="search" placeholder="filter: failed, PPO …" aria-label="filter">'
+    table = f"<thead><tr>{_heads(view, trials, keys)}</tr></thead><tbody>{rows}</tbody>"
+    return (
+        f'<section class="card"><header>{head}</header>'
+        f'<div class="scroll"><table id="trials">{table}</table></div></section>'
+    )
+
+
+def _rank(trial: Trial, sign: float) -> tuple[bool, bool, float, int]:
+    value = -sign * float(trial.value or 0.0) if has_score(trial) else 0.0
+    return trial.state == FAILED, not has_score(trial), value, trial.number
+
+
+def _heads(view: SweepView, trials: Sequence[Trial], keys: Sequence[str]) -> str:
+    names = short_names(view.space.keys)
+    heads = [_heading("trial", "number")]
+    heads += [_heading("point", "number")] if view.search.repeat > 1 else []
+    better = "down" if view.search.sign > 0 else "up"
+    heads += [_heading("state", "text"), _heading("score", "number", better)]
+    heads += [_heading(view.time.rpartition("/")[2], "number", "down"), _heading("time", "number", "down")]
+    for key in keys:
+        numbers = all(is_number(trial.earned_with[key]) for trial in trials if key in trial.earned_with)
+        heads.append(f'<th data-kind="{"number" if numbers else "text"}">{html.escape(names[key])}</th>')
+    return "".join([*heads, _heading("note", "text")])
+
+
+def _heading(name: str, kind: str, first: str = "up") -> str:
+    """A heading; `first` is the direction in which the first click sorts."""
+    side = ' class="n"' if kind == "number" else ""
+    return f'<th data-kind="{kind}" data-first="{first}"{side}>{html.escape(name)}</th>'
+
+
+def _row(view: SweepView, trial: Trial, keys: Sequence[str], path: Path, kind: str) -> str:
+    folder = os.path.relpath(view.folder / "trials" / trial.name, path.parent)
+    score, exact = (figure(trial.value), repr(trial.value)) if has_score(trial) else ("", "")
+    link = f'<a href="{html.escape(quote(folder))}/">{trial.number}</a>'
+    cells = [f'<td class="n" data-v="{trial.number}">{link}</td>']
+    if view.search.repeat > 1:
+        cells.append(f'<td class="n" data-v="{trial.point}">{trial.point}</td>')
+    colour = sweep_data.colour(trial.state)
+    cells += [
+        f'<td class="state"><i style="background:{colour}"></i>{STATES[trial.state]}</td>',
+        f'<td class="n score" data-v="{exact}">{score}</td>',
+        f'<td class="n" data-v="{trial.step}">{trial.step:,.10g}</td>',
+        f'<td class="n" data-v="{trial.seconds:.1f}">{text.duration(trial.seconds)}</td>',
+    ]
+    for key in keys:
+        written = html.escape(shown(trial.earned_with[key])) if key in trial.earned_with else ""
+        exact = html.escape(str(trial.earned_with.get(key, "")))
+        cells.append(f'<td class="value" data-v="{exact}" title="{exact}">{written}</td>')
+    cells.append(f'<td class="why">{_why(trial)}</td>')
+    return f'<tr data-trial="{trial.number}" class="{kind}">{"".join(cells)}</tr>'
+
+
+def _why(trial: Trial) -> str:
+    """Why it ended early or failed; the rest of an error unfolds."""
+    if trial.state != FAILED:
+        return html.escape(trial.why)
+    error = html.escape(trial.error or "it gave no reason")
+    details = trial.details.strip()
+    if not details:
+        return error
+    details = details if len(details) <= _MOST_DETAILS else "…" + details[-_MOST_DETAILS:]
+    return f"<details><summary>{error}</summary><pre>{html.escape(details)}</pre></details>"

@@ -8,18 +8,14 @@ with where all of them lie (https://arxiv.org/abs/2304.10255): coarser, and fast
 from __future__ import annotations
 
 import math
-import warnings
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from rayfish.sweep.records import FAILED
 from rayfish.sweep.space import Parameter, Space
 from rayfish.sweep.view import Point, SweepView, shown
-
-if TYPE_CHECKING:
-    import optuna
 
 LEAST_POINTS = 8
 """With fewer points that have ended, shares would be noise."""
@@ -69,7 +65,14 @@ def _assessed(points: Sequence[Point], view: SweepView, method: str) -> dict[str
 
 
 def _shares(points: Sequence[Point], view: SweepView, method: str) -> dict[str, float]:
-    import optuna
+    from optuna import create_trial
+    from optuna.importance import (
+        FanovaImportanceEvaluator,
+        PedAnovaImportanceEvaluator,
+        get_param_importances,
+    )
+
+    from rayfish.sweep.searchers.optuna_search import make_study, quiet
 
     scored = [point for point in points if point.scored and point.state != FAILED]
     if len(scored) < LEAST_POINTS:
@@ -82,49 +85,22 @@ def _shares(points: Sequence[Point], view: SweepView, method: str) -> dict[str, 
     columns = _columns(view.space, scored, fill=method == "fanova")
     if len(columns) < 2:
         return dict.fromkeys(columns, 1.0)
-    level = optuna.logging.get_verbosity()
-    optuna.logging.set_verbosity(optuna.logging.ERROR)
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            study = _study(columns, values, view.search.mode)
-            shares = optuna.importance.get_param_importances(
-                study, evaluator=_evaluator(method), params=list(columns)
-            )
-            return {key: share * _presence(columns[key][1]) for key, share in shares.items()}
-    finally:
-        optuna.logging.set_verbosity(level)
-
-
-def _presence(column: Sequence[Any]) -> float:
-    """The part of the points that use a parameter: it explains nothing beyond; 0 where they are too few."""
-    used = sum(value is not None for value in column)
-    return used / len(column) if used >= LEAST_POINTS else 0.0
-
-
-def _evaluator(method: str) -> Any:
-    from optuna.importance import FanovaImportanceEvaluator, PedAnovaImportanceEvaluator
-
-    if method == "fanova":
-        return FanovaImportanceEvaluator(n_trees=32, seed=0)
-    return PedAnovaImportanceEvaluator(target_quantile=0.25)
-
-
-def _study(columns: dict[str, tuple[Any, list[Any]]], values: Sequence[float], mode: str) -> optuna.Study:
-    """The points as a study that has just finished."""
-    import optuna
-
-    study = optuna.create_study(direction="maximize" if mode == "max" else "minimize")
-    for row, value in enumerate(values):
-        used = {key: column for key, column in columns.items() if column[1][row] is not None}
-        study.add_trial(
-            optuna.trial.create_trial(
-                params={key: column[row] for key, (_, column) in used.items()},
-                distributions={key: distribution for key, (distribution, _) in used.items()},
-                value=value,
-            )
+    with quiet():
+        evaluator: Any = (
+            FanovaImportanceEvaluator(n_trees=32, seed=0)
+            if method == "fanova"
+            else PedAnovaImportanceEvaluator(target_quantile=0.25)
         )
-    return study
+        study = make_study(view.search.mode)
+        for row, value in enumerate(values):
+            given = {key: column for key, column in columns.items() if column[1][row] is not None}
+            params = {key: column[row] for key, (_, column) in given.items()}
+            distributions = {key: distribution for key, (distribution, _) in given.items()}
+            study.add_trial(create_trial(params=params, distributions=distributions, value=value))
+        shares = get_param_importances(study, evaluator=evaluator, params=list(columns))
+    used = {key: sum(value is not None for value in column) for key, (_, column) in columns.items()}
+    # What few points use explains nothing; else only the part of the points that use it.
+    return {k: share * (used[k] / len(scored)) for k, share in shares.items() if used[k] >= LEAST_POINTS}
 
 
 def _columns(space: Space, points: Sequence[Point], *, fill: bool) -> dict[str, tuple[Any, list[Any]]]:
@@ -141,15 +117,10 @@ def _columns(space: Space, points: Sequence[Point], *, fill: bool) -> dict[str, 
         column = _numbers(parameter, known) or _categories(known)
         if column is not None:
             distribution, values = column
-            spare = rng.choice(len(values), len(given)) if fill else None
+            spare = [values[i] for i in rng.choice(len(values), len(given))] if fill else [None] * len(given)
             rest = iter(values)
-            found[parameter.key] = (
-                distribution,
-                [
-                    next(rest) if value is not _ABSENT else None if spare is None else values[spare[row]]
-                    for row, value in enumerate(given)
-                ],
-            )
+            whole = [next(rest) if v is not _ABSENT else spare[row] for row, v in enumerate(given)]
+            found[parameter.key] = (distribution, whole)
     return found
 
 

@@ -256,12 +256,12 @@ def of_program(
         hint = "name one that it writes: search.metric=rollout/ep_rew_mean"
         problems.append(Problem("search.metric", what, hint))
     _require_space(space, "rayfish tune --program 'python train.py --lr {lr}' 'lr=loguniform(1e-5,1e-2)'")
-    target = Program.from_settings(program, space, how.resources, how.metric or "", where)
+    target = Program(program, how.resources, how.metric, where)
     if (how.scheduler in PAUSING or how.method == "bohb") and not target.can_resume:
         what = f"{how.scheduler if how.method != 'bohb' else 'bohb'} lets trials wait and go on later"
         hint = 'set program.checkpoints and program.resume ("--load {checkpoint}"), or search.scheduler=asha'
         problems.append(Problem("program.resume", f"is not set, but {what}", hint))
-    problems += target.problems()
+    problems += target.problems(space.keys)
     if problems:
         raise ConfigError(problems)
     return Plan(

@@ -10,13 +10,13 @@ from __future__ import annotations
 import itertools
 import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from rayfish.errors import ConfigError, Problem, RayfishError, did_you_mean
+from rayfish.errors import ConfigError, Problem, RayfishError, did_you_mean, suggest
 
 KINDS = {
     "grid": "each of the values",
@@ -44,18 +44,8 @@ _SHORT = re.compile(r"\s*(\w+)\((.*)\)\s*(?:if\s+(.+))?", re.DOTALL)
 _MOST_GRID_POINTS = 100_000
 _TINY = 1e-9
 _HYDRA = (
-    "str",
-    "int",
-    "float",
-    "bool",
-    "json_str",
-    "glob",
-    "sort",
-    "shuffle",
-    "tag",
-    "extend_list",
-    "choice",
-    "range",
+    *("str", "int", "float", "bool", "json_str", "glob"),
+    *("sort", "shuffle", "tag", "extend_list", "choice", "range"),
 )
 """Functions of Hydra's grammar, which make values."""
 
@@ -99,9 +89,11 @@ class Parameter:
         low, high = self.values[:2]
         return low, high - 1 if self.kind in ("randint", "lograndint") else high
 
-    def active(self, params: Mapping[str, Any]) -> bool:
-        """Whether its condition holds for the parameters chosen so far."""
-        return all(key in params and params[key] in allowed for key, allowed in self.when)
+    def active(self, params: Mapping[str, Any], keys: Collection[str]) -> bool:
+        """Whether its condition holds for the parameters chosen so far; only `keys` can violate it."""
+        return all(
+            key not in keys or (key in params and params[key] in allowed) for key, allowed in self.when
+        )
 
     def sample(self, rng: np.random.Generator, params: Mapping[str, Any]) -> Any:
         """One value at random."""
@@ -113,14 +105,10 @@ class Parameter:
             return float(rng.normal(*self.values))
         low, high = self.bounds
         if self.is_log:
-            value = math.exp(rng.uniform(math.log(low), math.log(high + self.is_integer)))
-        else:
-            value = (
-                float(rng.uniform(low, high))
-                if not self.is_integer
-                else int(rng.integers(int(low), int(high) + 1))
-            )
-        return self.rounded(value)
+            return self.rounded(math.exp(rng.uniform(math.log(low), math.log(high + self.is_integer))))
+        if self.is_integer:
+            return self.rounded(int(rng.integers(int(low), int(high) + 1)))
+        return self.rounded(float(rng.uniform(low, high)))
 
     def rounded(self, value: Any) -> Any:
         """A number as the parameter can have it: on its steps, whole, within its bounds."""
@@ -131,7 +119,7 @@ class Parameter:
             step = self.values[2]
             low, high = math.ceil(low / step - _TINY) * step, math.floor(high / step + _TINY) * step
             value = min(max(round(value / step) * step, low), high)
-            value = float(f"{value:.12g}")  # 0.30000000000000004 is nobody's step
+            value = float(f"{value:.12g}")  # not 0.30000000000000004
         if self.is_integer:
             value = math.floor(value)
         return type(value)(min(max(value, low), high))
@@ -171,22 +159,19 @@ class Space:
         points: dict[str, dict[str, Any]] = {}
         for chosen in whole:
             kept: dict[str, Any] = {}
-            for axis in axes:  # conditions on what is drawn later are left to whoever draws it
-                if all(
-                    key not in keys or (key in kept and kept[key] in allowed) for key, allowed in axis.when
-                ):
+            for axis in axes:  # conditions on what is drawn later are checked when it is drawn
+                if axis.active(kept, keys):
                     kept[axis.key] = chosen[axis.key]
             points.setdefault(repr(kept), kept)
         return list(points.values())
 
     def completed(self, params: Mapping[str, Any], rng: np.random.Generator) -> dict[str, Any]:
-        """A point with every parameter: those given, and a random value for each of the others."""
+        """A point: the given values, random ones for the others, inactive parameters left out."""
         point: dict[str, Any] = {}
         for parameter in self.parameters:
-            if not parameter.active(point):
-                continue
-            given = parameter.key in params
-            point[parameter.key] = params[parameter.key] if given else parameter.sample(rng, point)
+            if parameter.active(point, self.keys):
+                given = parameter.key in params
+                point[parameter.key] = params[parameter.key] if given else parameter.sample(rng, point)
         return point
 
     def to_dict(self) -> dict[str, Any]:
@@ -217,12 +202,11 @@ def from_words(words: Sequence[str]) -> tuple[list[str], Space]:
     for word in words:
         key, equals, text = word.partition("=")
         key = key.lstrip("+")
-        own = key.startswith(("search.", "runtime.", "cli."))
-        if equals and not own and (is_short(text) or _is_sweep(word)):
-            found.append(
-                read(key, text if is_short(text) else f"grid({_sweep(word)})", problems, "command line")
-            )
-        elif equals and not own and (wrong := mistyped(text)):
+        if not equals or key.startswith(("search.", "runtime.", "cli.")):
+            rest.append(word)
+        elif short := text if is_short(text) else _grid(word):
+            found.append(read(key, short, problems, "command line"))
+        elif wrong := mistyped(text):
             problems.append(Problem(key, *wrong, "command line"))
         else:
             rest.append(word)
@@ -271,10 +255,8 @@ def read(key: str, value: Any, problems: list[Problem], where: str = "") -> Para
     elif isinstance(value, list | tuple):
         kind, values = "grid", list(value)
     else:
-        hint = (
-            "write {type: loguniform, values: [1e-5, 1e-2]}, or loguniform(1e-5,1e-2); types: "
-            + ", ".join(KINDS)
-        )
+        hint = "write {type: loguniform, values: [1e-5, 1e-2]}, or loguniform(1e-5,1e-2)"
+        hint += f"; types: {', '.join(KINDS)}"
         problems.append(Problem(key, f"{value!r} is no search space", hint, where))
         return None
     kind = _ALIASES.get(str(kind), str(kind))
@@ -282,9 +264,11 @@ def read(key: str, value: Any, problems: list[Problem], where: str = "") -> Para
     if wrong:
         problems.append(Problem(key, wrong[0], wrong[1], where))
         return None
-    numbers = kind not in (*_LISTS, "sample_from")
-    found = (_number(kind, v) if numbers else _python(v) for v in values)
-    return Parameter(key, kind, tuple(found), _when(when))
+    if kind in (*_LISTS, "sample_from"):
+        found = tuple(map(_python, values))
+    else:
+        found = tuple(int(float(v)) if kind.endswith("randint") else float(v) for v in values)
+    return Parameter(key, kind, found, _when(when))
 
 
 def ordered(parameters: Sequence[Parameter], problems: Sequence[Problem] = ()) -> Space:
@@ -302,22 +286,16 @@ def ordered(parameters: Sequence[Parameter], problems: Sequence[Problem] = ()) -
         ]
         if not ready:
             names = ", ".join(p.key for p in waiting)
-            problems.append(
-                Problem(waiting[0].key, f"the conditions of {names} go round in a circle", "break it")
-            )
+            what = f"the conditions of {names} go round in a circle"
+            problems.append(Problem(waiting[0].key, what, "break it"))
             break
         chosen = min(ready, key=lambda p: p.kind == "sample_from")  # they may ask for any of the others
         done.append(chosen)
         waiting.remove(chosen)
     grid = math.prod(len(p.values) for p in done if p.kind == "grid")
     if grid > _MOST_GRID_POINTS:
-        problems.append(
-            Problem(
-                "tunables",
-                f"the grid has {grid:,} points",
-                "use choice() with search.num_samples for some keys",
-            )
-        )
+        hint = "use choice() with search.num_samples for some keys"
+        problems.append(Problem("tunables", f"the grid has {grid:,} points", hint))
     if problems:
         raise ConfigError(problems)
     return Space(tuple(done))
@@ -370,34 +348,32 @@ def _arguments(text: str) -> list[Any]:
     if re.fullmatch(r"[\w.]+:[\w.]+|[\w./-]+\.py:\w+", text.strip()):  # an import path, for sample_from
         return [text.strip()]
     parser = OverridesParser.create()
-    try:
-        return list(parser.parse_overrides([f"x=[{text}]"])[0].value())
-    except HydraException:
-        return [_argument(parser, part.strip()) for part in text.split(",") if part.strip()]
 
-
-def _argument(parser: Any, text: str) -> Any:
-    from hydra.errors import HydraException
-
-    try:
+    def value_of(text: str) -> Any:
         return parser.parse_overrides([f"x={text}"])[0].value()
+
+    def text_or_value(text: str) -> Any:
+        try:
+            return value_of(text)
+        except HydraException:
+            return text
+
+    try:
+        return list(value_of(f"[{text}]"))
     except HydraException:
-        return text
+        return [text_or_value(part.strip()) for part in text.split(",") if part.strip()]
 
 
-def _is_sweep(word: str) -> bool:
+def _grid(word: str) -> str:
+    """A sweep in Hydra's grammar (`a=1,2`) as a grid in its short form; "" for any other word."""
     from rayfish.experiment.overrides import parse
 
     try:
-        return bool(parse([word])[0].is_sweep_override())
+        override = parse([word])[0]
     except ConfigError:
-        return False
-
-
-def _sweep(word: str) -> str:
-    from rayfish.experiment.overrides import parse
-
-    return ",".join(str(value) for value in parse([word])[0].sweep_string_iterator())
+        return ""
+    values = override.sweep_string_iterator() if override.is_sweep_override() else ()
+    return f"grid({','.join(map(str, values))})" if values else ""
 
 
 def _when(when: Any) -> tuple[tuple[str, tuple[Any, ...]], ...]:
@@ -416,24 +392,17 @@ def _python(value: Any) -> Any:
     return {key: _python(inner) for key, inner in value.items()} if type(value) is dict else value
 
 
-def _number(kind: str, value: Any) -> float | int:
-    number = float(value)
-    return int(number) if kind.endswith("randint") else number
-
-
 def _wrong(kind: str, values: Sequence[Any]) -> tuple[str, str] | None:
     """What keeps a parameter from being one, and the next step; None where all is well."""
     shown = f"{kind}({', '.join(str(v) for v in values)})"
     if kind not in KINDS:
-        close = did_you_mean(kind, [*KINDS, *_ALIASES])
-        hint = f"did you mean {' or '.join(close)}?" if close else f"there are {', '.join(KINDS)}"
+        hint = suggest(kind, [*KINDS, *_ALIASES], f"there are {', '.join(KINDS)}")
         return f"there is no type {kind!r}", hint
     if kind in _LISTS:
         return None if values else (f"{kind}() has no values", "name at least one")
     if kind == "sample_from":
-        named = len(values) == 1 and (
-            callable(values[0]) or (isinstance(values[0], str) and ":" in values[0])
-        )
+        paths = [value for value in values if isinstance(value, str) and ":" in value]
+        named = len(values) == 1 and (paths or callable(values[0]))
         return None if named else (f"{shown} names no function", "write module:function or file.py:function")
     try:
         numbers = [float(value) for value in values]

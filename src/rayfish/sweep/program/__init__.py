@@ -1,8 +1,8 @@
-"""Any training program as what is tuned: a command, where its metrics are, how it goes on.
+"""Any training program as what is tuned: a command, where its metrics are, how it resumes.
 
 settings     the `program` section, checked      process      a command under its guardian
 command      a point becomes a command's words   guardian     ends all of it with its owner
-sources      whose files are read, and which     tensorboard, tables   how they are read
+sources      which files are read                tensorboard, tables   how they are read
 work         one trial
 """
 
@@ -10,18 +10,17 @@ from __future__ import annotations
 
 import os
 import shlex
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from rayfish.errors import ConfigError, Problem, RayfishError, did_you_mean
+from rayfish.errors import ConfigError, Problem, RayfishError, did_you_mean, suggest
 from rayfish.sweep.amounts import resources_of
 from rayfish.sweep.program import settings as section
 from rayfish.sweep.program.command import names_in, words_of
 from rayfish.sweep.program.process import PYTHONS, executable
-from rayfish.sweep.program.settings import BUILT_IN, FIELDS, METRIC_FIELDS, ProgramSettings
+from rayfish.sweep.program.settings import BUILT_IN, FIELDS, METRIC_FIELDS, MetricSettings, ProgramSettings
 from rayfish.sweep.program.work import ProgramWork
-from rayfish.sweep.space import Parameter
 from rayfish.sweep.task import Resources, Target, Task, Work
 
 __all__ = ["FIELDS", "METRIC_FIELDS", "Program", "ProgramSettings"]
@@ -58,35 +57,14 @@ class Program(Target):
         self.metric = metric or ""
         self.where = where
         self.can_resume = self.settings.resume is not None
-        self._start = str(Path.cwd())
-        self._keys: list[str] = []
-
-    @classmethod
-    def from_settings(
-        cls,
-        values: Mapping[str, Any],
-        space: Iterable[Parameter],
-        resources: Mapping[str, Any] | None = None,
-        metric: str = "",
-        where: str = "",
-    ) -> Program:
-        """A program with the space that it is tuned over, which `problems` then knows of."""
-        program = cls(values, resources, metric, where)
-        program._keys = [parameter.key for parameter in space]
-        return program
+        self._start = Path.cwd()
 
     def begin(self, task: Task) -> Work:
         """Starts the program for a trial.
 
         :raises RayfishError: it cannot be started
         """
-        settings = self.settings
-        if settings.folder is None or not Path(settings.folder).is_absolute():
-            # A worker's own folder may be another than where the sweep was started.
-            at = settings.folder or "."
-            folder = at if at.startswith("{folder}") else os.path.normpath(Path(self._start, at))
-            settings = section.ProgramSettings(**{**vars(settings), "folder": folder})
-        return ProgramWork(settings, task, self.metric, self._resources)
+        return ProgramWork(self.settings, task, self.metric, self._resources, self._start)
 
     def resources(self, params: Mapping[str, Any]) -> Resources:
         """What a trial holds, the same at each point."""
@@ -102,19 +80,18 @@ class Program(Target):
         by_hand = {"trial": 0, "name": "best", "folder": "best", "seed": 0}
         return shlex.join(words_of(self.settings.command, self.settings.arguments, params, by_hand))
 
-    def problems(self, space_keys: Iterable[str] | None = None) -> list[Problem]:
-        """What can be told to be wrong before anything is started.
+    def problems(self, keys: list[str]) -> list[Problem]:
+        """What is known to be wrong before anything is started.
 
-        :param space_keys: the parameters that vary; None: those this object was made with
+        :param keys: the parameters that vary
         """
-        keys = self._keys if space_keys is None else list(space_keys)
-        settings, where = self.settings, self.where
+        settings = self.settings
         found = [*self._unknown_names(keys), *self._unused(keys)]
-        folder = Path(self._start, settings.folder or "").expanduser()
+        folder = self._start / Path(settings.folder or "").expanduser()
         if not names_in([settings.folder or ""]):
             if not folder.is_dir():
                 hint = "make it, or leave program.folder out"
-                found.append(Problem("program.folder", f"{folder} does not exist", hint, where))
+                found.append(Problem("program.folder", f"{folder} does not exist", hint, self.where))
             found += self._not_found(folder)
         return found
 
@@ -125,7 +102,7 @@ class Program(Target):
             "program.resume": list(settings.resume or ()),
             "program.folder": [settings.folder or ""],
             "program.checkpoints": [settings.checkpoints or ""],
-            "program.metrics.path": [settings.metrics.path or ""],
+            "program.metrics.path": [MetricSettings(settings.metrics).path or ""],
             **{f"program.env.{key}": [text] for key, text in settings.env.items()},
         }
         found = []
@@ -133,9 +110,9 @@ class Program(Target):
             known = [*keys, *BUILT_IN, *(["checkpoint"] if place == "program.resume" else [])]
             for name in names_in(words):
                 if name not in known:
-                    close = did_you_mean(name, known)
-                    hint = f"did you mean {{{close[0]}}}?" if close else f"there are {', '.join(known)}"
-                    hint += "; a brace of the program's own is written {{ or }}" if not close else ""
+                    every = f"there are {', '.join(known)}; a brace of its own is written {{{{ or }}}}"
+                    close = did_you_mean(name, known, most=1)
+                    hint = f"did you mean {{{close[0]}}}?" if close else every
                     what = f"names {{{name}}}, which does not vary"
                     found.append(Problem(place, what, hint, self.where))
         return found
@@ -163,7 +140,6 @@ class Program(Target):
         script = words[1] if len(words) > 1 and words[0] in PYTHONS else ""
         if script.endswith(".py") and not names_in([script]) and not (folder / script).is_file():
             there = [path.name for path in folder.glob("*.py")] if folder.is_dir() else []
-            close = did_you_mean(script, there)
-            hint = f"did you mean {close[0]}?" if close else f"looked in {folder}; set program.folder"
+            hint = suggest(script, there, f"looked in {folder}; set program.folder")
             return [Problem("program.command", f"the script {script} does not exist", hint, self.where)]
         return []

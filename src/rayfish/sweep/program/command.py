@@ -36,7 +36,7 @@ def filled(text: str, values: Mapping[str, Any]) -> str:
 
 
 def words_of(
-    command: Sequence[str], arguments: str, params: Mapping[str, Any], built_in: Mapping[str, Any]
+    command: Sequence[str], arguments: str | None, params: Mapping[str, Any], built_in: Mapping[str, Any]
 ) -> list[str]:
     """The command of one trial; a value stays one word, whatever is in it.
 

@@ -1,14 +1,13 @@
-"""Runs one command in a session of its own, and sees to it that nothing of it outlives who asked for it.
+"""Runs one command in a session of its own, and ends every process of it when its owner is gone.
 
     python -I -S guardian.py CONTROL STATUS GRACE_S COMMAND...
 
-CONTROL is the reading end of a pipe that the asking process keeps open: a byte asks for the end, and
-when that process is gone, however it went, the pipe is closed and that is the end as well. STATUS is
-told `started PID`, `refused ERRNO` and `exit STATUS`, a line each. Nothing but the standard library is
-imported, so that it starts in a few hundredths of a second.
+CONTROL is the reading end of a pipe that the owner keeps open: a byte stops the command, and so does the
+closed pipe when the owner is gone, however it ended. To STATUS it writes `started PID`, `refused ERRNO` and
+`exit STATUS`, a line each. It imports the standard library only, to start in hundredths of a second.
 
-The guardian is nobody's child: Ray kills the children of a worker that it ends, and would kill the one
-process that knows whom else to end. It adopts the orphans of its command, those included that left the
+The guardian detaches from its parent: Ray kills the children of a worker that it ends, and would kill the
+one process that knows what else to end. It adopts the orphans of its command, also those that left the
 command's process group.
 """
 
@@ -22,14 +21,14 @@ from contextlib import suppress
 
 SET_PARENT_DEATH_SIGNAL, SET_CHILD_SUBREAPER = 1, 36  # of prctl(2)
 ORPHAN_GRACE_S = 1.0
-"""Between SIGTERM and SIGKILL when nobody waits any more, or when only left-overs of the command run."""
+"""Between SIGTERM and SIGKILL when the owner is gone, or when only left-overs of the command run."""
 _HOPELESS_S = 10.0
 _LOOK_EVERY_S = 0.05
 _OWN_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 def main() -> None:
-    """Starts the command, waits for its end or for the wish that it ends, and tells how it went."""
+    """Starts the command, waits until it ends or is stopped, and reports its exit status."""
     control, status, grace_s = int(sys.argv[1]), int(sys.argv[2]), float(sys.argv[3])
     if os.fork():
         os._exit(0)
@@ -71,9 +70,9 @@ def start(command: "list[str]") -> "tuple[int, int]":
 
 
 def watch(pid: int, control: int, wake: int, grace_s: float) -> int:
-    """Waits until nothing of the command is left; gives the wait status of its first process."""
+    """Waits until nothing of the command is left; returns the wait status of its first process."""
     status = None
-    until = None  # when those who still run are killed
+    until = None  # when the processes that still run are killed
     listening = [control, wake]
     while True:
         status = _reaped(pid) if status is None else (_reaped(pid), status)[1]
@@ -101,13 +100,13 @@ def watch(pid: int, control: int, wake: int, grace_s: float) -> int:
 
 
 def tell(status: int, line: str) -> None:
-    """One line to the asking process, if it is still there."""
+    """One line to the owner, if it is still there."""
     with suppress(OSError):
         os.write(status, f"{line}\n".encode())
 
 
 def _reaped(pid: int) -> "int | None":
-    """Collects everyone who has ended; gives the status of the first process if it is among them."""
+    """Reaps every child that has ended; returns the status of the first process if it is among them."""
     found = None
     while True:
         try:

@@ -16,6 +16,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from rayfish.errors import RayfishError
+from rayfish.run import signing
 
 GUARDIAN = Path(__file__).with_name("guardian.py")
 LAST_LINES, LONGEST_LINE = 15, 400
@@ -69,11 +70,11 @@ class Process:
         self._await_start()
 
     def poll(self) -> int | None:
-        """Its exit code if everything of it has ended, a signal's number as a negative one; else None."""
+        """Its exit code if everything of it has ended, a signal's number negated; else None."""
         return self.wait(0)
 
     def wait(self, seconds: float) -> int | None:
-        """Waits for its end for so long at most; gives what `poll` gives."""
+        """Waits for its end at most so long; returns what `poll` returns."""
         until = time.monotonic() + seconds
         while self.code is None:
             line = self._line(max(0.0, until - time.monotonic()))
@@ -82,28 +83,27 @@ class Process:
             if line.startswith("exit "):
                 self._over(os.waitstatus_to_exitcode(int(line[5:])))
             elif not line:  # the guardian itself was killed, and with it the command's first process
-                self._kill_group()
+                with suppress(OSError):
+                    os.killpg(self.pid, signal.SIGKILL)
                 self._over(-signal.SIGKILL)
         return self.code
 
     def stop(self) -> int | None:
-        """Ends it and everything it started: SIGTERM, after the grace SIGKILL; gives its exit code."""
+        """Ends it and everything it started: SIGTERM, after the grace SIGKILL; returns its exit code."""
         self.request_stop()
         return self.wait(self.grace_s + 15.0)
 
     def request_stop(self) -> None:
-        """Asks for its end without waiting for it; may be called from any thread."""
-        handle = self.__dict__.get("_control")
-        if handle is not None:
-            with suppress(OSError):
-                os.write(handle, b"!")
+        """Starts to end it without waiting; may be called from any thread."""
+        with suppress(OSError, KeyError):  # it has ended
+            os.write(self.__dict__["_control"], b"!")
 
-    def last_lines(self, most: int = LAST_LINES) -> list[str]:
+    def last_lines(self) -> list[str]:
         """The end of its output, one text per line; of a progress bar its last state."""
-        return last_lines(self.log, self.log_offset, most)
+        return last_lines(self.log, self.log_offset)
 
     def owned(self, paths: Iterable[Path]) -> set[Path]:
-        """Those of the files that are sure to be its own: it has them open, or their names say its number."""
+        """The files that are surely its own: it has them open, or its process id is in their names."""
         open_now = self.open_files()
         mark = f".{self.pid}."  # of torch's event files: events.out.tfevents.TIME.HOST.PID.NUMBER
         return {
@@ -147,7 +147,7 @@ class Process:
         raise RayfishError(f"{shlex.join(self.command)} cannot be run: {why}", hint)
 
     def _line(self, seconds: float) -> str | None:
-        """The next line the guardian tells; "" when it is gone, None when there is none yet."""
+        """The guardian's next line; "" when it is gone, None when there is none yet."""
         until = time.monotonic() + seconds
         while b"\n" not in self._text:
             if not select.select([self._status], [], [], max(0.0, until - time.monotonic()))[0]:
@@ -159,10 +159,6 @@ class Process:
         line, _, self._text = self._text.partition(b"\n")
         return line.decode()
 
-    def _kill_group(self) -> None:
-        with suppress(OSError):
-            os.killpg(self.pid, signal.SIGKILL)
-
     def _over(self, code: int) -> None:
         self.code, self.ended = code, time.monotonic()
         self._close()
@@ -172,6 +168,14 @@ class Process:
             handle = self.__dict__.pop(name, None)
             if handle is not None:
                 os.close(handle)
+
+
+def environment(cpus: float, own: Mapping[str, str]) -> dict[str, str]:
+    """The environment of a program that holds so many CPUs: this process's, and its own on top."""
+    given = {"PYTHONUNBUFFERED": "1", **signing.child_environment()}
+    if cpus >= 1:
+        given["OMP_NUM_THREADS"] = str(int(cpus))
+    return {**os.environ, **given, **own}
 
 
 def executable(word: str, folder: Path, env: Mapping[str, str]) -> str:
@@ -206,17 +210,14 @@ def ended(code: int) -> str:
         return f"ended with exit code {code}, as shells say {name}"
     if code >= 0:
         return f"ended with exit code {code}"
-    try:
-        name = signal.Signals(-code).name
-    except ValueError:
-        name = f"signal {-code}"
-    return f"was ended by {name}"
+    known = -code in set(signal.Signals)
+    return f"was ended by {signal.Signals(-code).name if known else f'signal {-code}'}"
 
 
 def hint_for(code: int) -> str:
     """What to do about an exit code, where there is something to say."""
     if code in (-signal.SIGKILL, 128 + signal.SIGKILL):
-        return "nobody here sent it: the machine may be out of memory (dmesg tells); run fewer at a time"
+        return "Rayfish did not send it: the machine may be out of memory (see dmesg); run fewer at a time"
     if code == 126:
         return "exit code 126: a command in it may not be run"
     if code == 127:

@@ -1,117 +1,80 @@
 """The `program` section, checked: which command is tuned, and how it tells how it is doing."""
 
-from __future__ import annotations
-
 import math
 import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
-from rayfish.errors import ConfigError, Problem, did_you_mean
-from rayfish.experiment.sections import Field
+from rayfish.errors import ConfigError, Problem, suggest
+from rayfish.experiment.sections import Field, Keys, Section, key
 
-FIELDS: dict[str, Field] = {
-    "command": Field(
-        "str | list",
+
+class MetricSettings(Keys):
+    """Where a program's metrics are found."""
+
+    source: Literal["auto", "tensorboard", "json", "csv"] = key(
+        "auto",
+        "json: lines on its output, each an object with numbers, or of files named by path; tensorboard: "
+        "event files; csv: files with a header. auto: the first of them in which the metric appears.",
+    )
+    path: str | None = key(
         None,
+        "A pattern of files or folders ('logs/**'), looked for in the trial's folder, then where the program "
+        "was started. null: everything in the trial's folder.",
+    )
+    step: str | None = key(
+        None,
+        "The column or key that says how far it is. null: step. Where there is none, reports are counted.",
+    )
+    rename: dict[str, str] = key({}, "Other names for metrics: {rollout/ep_rew_mean: score}.")
+
+
+class ProgramSettings(Keys):
+    """What is run and how."""
+
+    command: str | list[str] = key(
+        [],
         "What is run: one text, split into words as a shell would, or a list of words. {key} is a parameter, "
         "{trial} the trial's number, {folder} its own folder, {seed} its seed; {{ and }} are braces. "
         "`python` is the Python that Rayfish runs with. No shell reads it: for pipes write bash -c '...'.",
-    ),
-    "arguments": Field(
-        "str | null",
+    )
+    arguments: Literal["template", "hydra", "flags"] | None = key(
         None,
         "What becomes of parameters that the command does not name. hydra: key=value is appended; flags: "
         "--key value is (true: --key alone; false and null: nothing); template: they are refused. "
         "null: template where the command names a parameter, else hydra.",
-        choices=("template", "hydra", "flags"),
-    ),
-    "folder": Field(
-        "str | null",
+    )
+    folder: str | None = key(
         None,
         "Where it is started. null: where Rayfish was started; '{folder}': in the trial's own folder, which "
         "it also finds in RAYFISH_TRIAL_DIR.",
-    ),
-    "env": Field("dict", {}, "Environment variables of its own, on top of those of Rayfish."),
-    "metrics": Field("dict", {}, "Where its metrics are found: source, path, step, rename."),
-    "checkpoints": Field(
-        "str | null",
+    )
+    env: dict[str, str] = key({}, "Environment variables of its own, on top of those of Rayfish.")
+    metrics: dict[str, Any] = key({}, "Where its metrics are found: source, path, step, rename.")
+    checkpoints: str | None = key(
         None,
         "A pattern of files or folders, relative to the trial's folder; the newest is the trial's "
         "checkpoint. Outside that folder the pattern has to name the trial: 'models/{trial}/*.zip'.",
-    ),
-    "resume": Field(
-        "str | list | null",
+    )
+    resume: str | list[str] | None = key(
         None,
         "Appended to the command when a trial goes on from a checkpoint: '--load {checkpoint}'. "
         "null: it cannot go on.",
-    ),
-    "silence_s": Field("float", 600.0, "Without output and metrics for so long, the trial fails.", "s"),
-    "stop_grace_s": Field(
-        "float", 5.0, "Between SIGTERM and SIGKILL when a trial is ended, for its whole process group.", "s"
-    ),
-}
-METRIC_FIELDS: dict[str, Field] = {
-    "source": Field(
-        "str",
-        "auto",
-        "json: lines on its output, each an object with numbers, or of files named by path; tensorboard: "
-        "event files; csv: files with a header. auto: the first of them in which the metric appears.",
-        choices=("auto", "tensorboard", "json", "csv"),
-    ),
-    "path": Field(
-        "str | null",
-        None,
-        "A pattern of files or folders ('logs/**'), looked for in the trial's folder, then where the program "
-        "was started. null: everything in the trial's folder.",
-    ),
-    "step": Field(
-        "str | null",
-        None,
-        "The column or key that says how far it is. null: step. Where there is none, reports are counted.",
-    ),
-    "rename": Field("dict", {}, "Other names for metrics: {rollout/ep_rew_mean: score}."),
-}
+    )
+    silence_s: float = key(600.0, "Without output and metrics for so long, the trial fails.", "s")
+    stop_grace_s: float = key(
+        5.0, "Between SIGTERM and SIGKILL when a trial is ended, for its whole process group.", "s"
+    )
+
+
+FIELDS, METRIC_FIELDS = Section(ProgramSettings).own, Section(MetricSettings).own
 REPORTS = "reports"
 """How many reports there were so far, beside the program's own `step`."""
 
 BUILT_IN = ("trial", "folder", "seed", "name")
 """What a command may name besides parameters."""
 
-_KINDS: dict[str, type | tuple[type, ...]] = {
-    "str": str,
-    "list": (list, tuple),
-    "dict": Mapping,
-    "bool": bool,
-    "float": (int, float),
-    "null": type(None),
-}
-
-
-@dataclass(frozen=True)
-class MetricSettings:
-    """Where metrics are found; each field is documented in `METRIC_FIELDS`, once."""
-
-    source: str = "auto"
-    path: str | None = None
-    step: str | None = None
-    rename: dict[str, str] = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
-class ProgramSettings:
-    """What is run and how; each field is documented in `FIELDS`, once."""
-
-    command: tuple[str, ...]
-    arguments: str
-    folder: str | None = None
-    env: dict[str, str] = field(default_factory=dict)
-    metrics: MetricSettings = field(default_factory=MetricSettings)
-    checkpoints: str | None = None
-    resume: tuple[str, ...] | None = None
-    silence_s: float = 600.0
-    stop_grace_s: float = 5.0
+_KINDS = {"str": str, "list": list | tuple, "dict": Mapping, "bool": bool, "float": int | float}
 
 
 def read(values: Mapping[str, Any], where: str = "") -> ProgramSettings:
@@ -125,8 +88,8 @@ def read(values: Mapping[str, Any], where: str = "") -> ProgramSettings:
     metrics = values.get("metrics") or {}
     if isinstance(metrics, Mapping):
         problems += checked(metrics, METRIC_FIELDS, "program.metrics", where)
-    command = _words(values.get("command"), "program.command", problems, where)
-    resume = _words(values.get("resume"), "program.resume", problems, where)
+    command = words_in(values.get("command"), "program.command", problems, where)
+    resume = words_in(values.get("resume"), "program.resume", problems, where)
     if not command and not any(problem.key == "program.command" for problem in problems):
         hint = "write it as you would in a shell: python train.py --lr {training.lr}"
         problems.append(Problem("program.command", "there is no command", hint, where))
@@ -134,17 +97,16 @@ def read(values: Mapping[str, Any], where: str = "") -> ProgramSettings:
     if problems:
         raise ConfigError(problems)
     named = set(names_in(command)) - set(BUILT_IN)
-    given = {key: value for key, value in values.items() if value is not None}
+    given = {name: value for name, value in values.items() if value is not None}
     return ProgramSettings(
-        command=tuple(command),
-        arguments=str(given.get("arguments") or ("template" if named else "hydra")).lower(),
-        folder=given.get("folder"),
-        env={str(key): _environment_text(value) for key, value in given.get("env", {}).items()},
-        metrics=MetricSettings(**{key: value for key, value in metrics.items() if value is not None}),
-        checkpoints=given.get("checkpoints"),
-        resume=tuple(resume) if resume else None,
-        silence_s=float(given.get("silence_s", FIELDS["silence_s"].default)),
-        stop_grace_s=float(given.get("stop_grace_s", FIELDS["stop_grace_s"].default)),
+        given
+        | {
+            "command": tuple(command),
+            "arguments": str(given.get("arguments") or ("template" if named else "hydra")).lower(),
+            "env": {str(name): _environment_text(value) for name, value in given.get("env", {}).items()},
+            "metrics": {name: value for name, value in metrics.items() if value is not None},
+            "resume": tuple(resume) or None,
+        }
     )
 
 
@@ -153,31 +115,27 @@ def checked(
 ) -> list[Problem]:
     """What is wrong with a section's keys and with the kinds of their values."""
     problems = []
-    for key, value in values.items():
-        name = f"{section}.{key}" if section else str(key)
-        if key not in known:
-            close = did_you_mean(str(key), known)
-            hint = f"did you mean {close[0]}?" if close else f"there are {', '.join(known)}"
-            problems.append(Problem(name, "there is no such key", hint, where))
+    for name, value in values.items():
+        rule, what, hint = known.get(name), "", ""
+        if rule is None:
+            what, hint = "there is no such key", suggest(str(name), known, f"there are {', '.join(known)}")
+        elif value is None:
             continue
-        rule = known[key]
-        allowed: tuple[type, ...] = ()
-        for kind in rule.type.split(" | "):
-            found = _KINDS.get(kind, object)
-            allowed += found if isinstance(found, tuple) else (found,)
-        wrong_bool = isinstance(value, bool) and "bool" not in rule.type
-        if value is not None and (wrong_bool or not isinstance(value, allowed)):
-            problems.append(Problem(name, f"takes {rule.type}, not {value!r}", "", where))
-        elif value is not None and rule.choices and str(value).lower() not in rule.choices:
-            close = did_you_mean(str(value).lower(), rule.choices)
-            hint = f"did you mean {close[0]}?" if close else f"one of {', '.join(rule.choices)}"
-            problems.append(Problem(name, f"cannot be {value!r}", hint, where))
-        elif rule.type == "float" and isinstance(value, int | float) and not 0 < value < math.inf:
-            problems.append(Problem(name, f"is {value}", "give a number above 0", where))
+        elif (isinstance(value, bool) and "bool" not in rule.type) or not any(
+            isinstance(value, _KINDS.get(kind, object)) for kind in rule.type.split(" | ") if kind != "null"
+        ):
+            what = f"takes {rule.type}, not {value!r}"
+        elif rule.choices and str(value).lower() not in rule.choices:
+            what = f"cannot be {value!r}"
+            hint = suggest(str(value).lower(), rule.choices, f"one of {', '.join(rule.choices)}")
+        elif rule.type == "float" and not 0 < value < math.inf:
+            what, hint = f"is {value}", "give a number above 0"
+        if what:
+            problems.append(Problem(f"{section}.{name}" if section else str(name), what, hint, where))
     return problems
 
 
-def _words(value: Any, key: str, problems: list[Problem], where: str) -> list[str]:
+def words_in(value: Any, place: str, problems: list[Problem], where: str) -> list[str]:
     """A command's words, from a text or a list."""
     if isinstance(value, Sequence) and not isinstance(value, str):
         return [str(word) for word in value]
@@ -186,7 +144,7 @@ def _words(value: Any, key: str, problems: list[Problem], where: str) -> list[st
     try:
         return shlex.split(value)
     except ValueError as error:
-        problems.append(Problem(key, f"cannot be split into words: {error}", "close the quotation", where))
+        problems.append(Problem(place, f"cannot be split into words: {error}", "close the quotation", where))
         return []
 
 
@@ -196,29 +154,26 @@ _SHELL_WORDS = ("|", "||", "&&", "&", ";", ">", ">>", "2>&1", "<")
 def _contradictions(
     values: Mapping[str, Any], command: Sequence[str], resume: Sequence[str], where: str
 ) -> list[Problem]:
-    found = []
+    found: list[Problem] = []
+
+    def wrong(key: str, what: str, hint: str) -> None:
+        found.append(Problem(f"program.{key}", what, hint, where))
+
     shell = [word for word in command if word in _SHELL_WORDS]
     if shell:
-        what = f"has the word {shell[0]}, which only a shell understands"
         hint = f"give the whole command to one: bash -c {shlex.quote(' '.join(command))}"
-        found.append(Problem("program.command", what, hint, where))
-    if command and "=" in command[0] and "/" not in command[0].partition("=")[0]:
-        name = command[0].partition("=")[0]
-        found.append(
-            Problem("program.command", f"begins with {command[0]}", f"put {name} into program.env", where)
-        )
+        wrong("command", f"has the word {shell[0]}, which only a shell understands", hint)
+    name, equals, _ = command[0].partition("=") if command else ("", "", "")
+    if equals and "/" not in name:
+        wrong("command", f"begins with {command[0]}", f"put {name} into program.env")
     if any("{checkpoint}" in word for word in command):
         hint = "name it in program.resume, which is appended when a trial goes on from one"
-        found.append(
-            Problem("program.command", "names {checkpoint}, which a new trial does not have", hint, where)
-        )
+        wrong("command", "names {checkpoint}, which a new trial does not have", hint)
     if resume and not any("{checkpoint}" in word for word in resume):
-        found.append(
-            Problem("program.resume", "does not name {checkpoint}", "e.g. '--load {checkpoint}'", where)
-        )
+        wrong("resume", "does not name {checkpoint}", "e.g. '--load {checkpoint}'")
     if resume and not values.get("checkpoints"):
         hint = "set program.checkpoints to a pattern of its files, such as models/*.zip"
-        found.append(Problem("program.resume", "has no checkpoints to go on from", hint, where))
+        wrong("resume", "has no checkpoints to go on from", hint)
     return found
 
 

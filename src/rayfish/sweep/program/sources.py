@@ -1,4 +1,4 @@
-"""Where a program's metrics are: found, told apart from those of other trials, read as they appear."""
+"""A program's metrics: files are found, separated from those of other trials, read as they grow."""
 
 from __future__ import annotations
 
@@ -9,26 +9,18 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
 
 from rayfish.sweep.program.settings import MetricSettings
-from rayfish.sweep.program.tables import CsvRows, Earlier, JsonLines, stamp
+from rayfish.sweep.program.tables import NOTHING, CsvRows, Earlier, JsonLines, stamp
 from rayfish.sweep.program.tensorboard import MARK, EventFile, Steps
 
 LOG, RECORD = "log.txt", "program.json"
 OUTPUT, EVENTS = "its output", "event files"
 DECIDED_AFTER = 5
-"""So many reports without the metric, and it is nowhere else: they are given, until it is somewhere."""
+"""After so many reports without the metric, in any source, they are passed on as they are."""
 
 _LOOK_EVERY_S = 0.3
 _MOST_FILES = 20_000
-
-
-class Source(Protocol):
-    """Something that gives reports as they appear."""
-
-    def read(self, final: bool) -> list[dict[str, float]]:
-        """The new ones, in their order."""
 
 
 @dataclass(frozen=True)
@@ -47,7 +39,7 @@ class Places:
     names_trial: bool
 
     def own(self) -> list[Path]:
-        """What is sure to be of this trial."""
+        """What surely belongs to this trial."""
         if self.pattern is None:
             return list(_files_below(self.trial))
         if Path(self.pattern).is_absolute():
@@ -95,16 +87,16 @@ class Metrics:
         self._step = settings.step or "step"
         own = self._files(places.own())
         self._before = {path: Earlier.of(path) for path in [*own, *self._files(places.shared())]}
-        self._sources: dict[str, Source] = {}
+        self._sources: dict[str, JsonLines | CsvRows | _Events] = {}
         self._held: dict[str, list[dict[str, float]]] = {}
         self._chosen, self._settled = "", False
         self._known: set[Path] = set()
         self._looked, self._look_every_s = 0.0, _LOOK_EVERY_S
         self._events = _Events(next((k for k, v in settings.rename.items() if v == metric), metric))
-        self._output = JsonLines(output[0], self._step, output[1], count)
+        self._output = JsonLines(output[0], self._step, Earlier(output[1]), count)
         if settings.source in ("auto", "json") and (settings.source == "auto" or settings.path is None):
             self._sources[OUTPUT] = self._output
-        for path in own:  # now, while nobody writes there
+        for path in own:  # now, before the program writes there
             self._take(path)
 
     def read(self, final: bool = False) -> list[dict[str, float]]:
@@ -123,7 +115,7 @@ class Metrics:
         return self._held.pop(self._chosen, [])
 
     def described(self) -> str:
-        """What was looked for, and what there is: for a program that reported nothing."""
+        """What was looked for and what was found, for the error of a program that reported nothing."""
         wanted = {
             "json": "JSON lines" + (" on its output" if self._settings.path is None else ""),
             "tensorboard": "TensorBoard event files",
@@ -147,7 +139,7 @@ class Metrics:
         return text
 
     def _look(self, final: bool) -> None:
-        """Takes in files that are new, now and then."""
+        """Adds new files, now and then."""
         now = time.monotonic()
         one_file = self._settled and self._chosen != EVENTS
         if one_file or (not final and now - self._looked < self._look_every_s):
@@ -166,7 +158,7 @@ class Metrics:
         if path in self._known:
             return
         self._known.add(path)
-        earlier = self._before.get(path) or Earlier(0)
+        earlier = self._before.get(path, NOTHING)
         if MARK in path.name:
             self._events.add(EventFile(path, earlier.size))
             self._sources[EVENTS] = self._events
@@ -202,9 +194,9 @@ class Metrics:
         return json_file and (source == "json" or (source == "auto" and self._settings.path is not None))
 
     def _choose(self, final: bool) -> None:
-        """Settles on the source that has the metric; without one to go by, on the first that speaks.
+        """Settles on the source that has the metric; where no metric is known, on the first with a report.
 
-        Until one has it, the one that speaks most is listened to: the metric's name may be wrong.
+        Until one has it, the source with most reports is read: the metric's name may be wrong.
         """
         for name in sorted(self._held, key=lambda name: name != self._chosen):
             if not self._metric or any(self._metric in report for report in self._held[name]):

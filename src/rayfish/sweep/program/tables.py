@@ -19,12 +19,7 @@ _TAIL = 8 << 10
 
 @dataclass(frozen=True)
 class Earlier:
-    """What a file was before the program was started.
-
-    :param size: so many bytes
-    :param tail: the last of them
-    :param stamp: tells whether it was written since
-    """
+    """What a file was before the program was started: its size, its last bytes, see `stamp`."""
 
     size: int
     tail: bytes = b""
@@ -42,6 +37,9 @@ class Earlier:
             return cls(0)
 
 
+NOTHING = Earlier(0)
+
+
 def stamp(status: os.stat_result) -> tuple[int, int, int]:
     """Size, place on the disk and time of the last change: others after a file was written."""
     return status.st_size, status.st_ino, status.st_mtime_ns
@@ -50,18 +48,17 @@ def stamp(status: os.stat_result) -> tuple[int, int, int]:
 class Lines:
     """The lines of a file that is being written, those that are new at each reading.
 
-    :param earlier: what stood there before, or so many bytes, which is passed over
+    :param earlier: what the file was before, which is passed over
     """
 
-    def __init__(self, path: Path, earlier: Earlier | int = 0) -> None:
-        self.path = path
-        self._earlier = Earlier(earlier) if isinstance(earlier, int) else earlier
-        self._offset, self._tail, self._rest = self._earlier.size, self._earlier.tail, b""
+    def __init__(self, path: Path, earlier: Earlier = NOTHING) -> None:
+        self.path, self._earlier = path, earlier
+        self._offset, self._tail, self._rest = earlier.size, earlier.tail, b""
         self.anew = False
         """Whether the last reading began at the beginning again, as the file was written again."""
 
     def passed(self) -> list[str]:
-        """The whole lines that stood there before; none where they are not there any more."""
+        """The whole lines of before; none where they are gone."""
         try:
             with self.path.open("rb") as file:
                 data = file.read(self._earlier.size) if self._earlier.tail else b""
@@ -77,7 +74,7 @@ class Lines:
         try:
             with self.path.open("rb") as file:
                 if self._written_anew(file):
-                    self.anew, self._earlier = True, Earlier(0)
+                    self.anew, self._earlier = True, NOTHING
                     self._offset, self._tail, self._rest = 0, b"", b""
                 file.seek(self._offset)
                 while chunk := file.read(_CHUNK):
@@ -99,23 +96,23 @@ class Lines:
         before, now = self._earlier.stamp, stamp(os.fstat(file.fileno()))
         if before is None or now == before:
             return False
-        self._earlier = Earlier(0)
+        self._earlier = NOTHING
         return now[0] == before[0]  # written, but no longer: the same once more
 
 
 class _Reports:
-    """Reports that stand on lines of a file, each given once.
+    """Reports on the lines of a file, each returned once.
 
     A file that is written again may hold what was read before: a logger that found a new column, a table
     that is written whole each time. What is the same at the same place is then passed over. What an
     earlier attempt wrote is not, unless this one goes on from there: it may well do the same again.
 
     :param step: the key that says how far it is
-    :param earlier: what stood there before, or so many bytes, which is passed over
+    :param earlier: what the file was before, which is passed over
     :param count: reports so far, where there is no such key; 0: this attempt begins from nothing
     """
 
-    def __init__(self, path: Path, step: str, earlier: Earlier | int = 0, count: int = 0) -> None:
+    def __init__(self, path: Path, step: str, earlier: Earlier = NOTHING, count: int = 0) -> None:
         self.path, self._step, self._count = path, step, count
         self.lines_seen = 0
         self._lines = Lines(path, earlier)
@@ -158,10 +155,7 @@ class _Reports:
         return hash(str(values))
 
     def _values(self, line: str, torn: bool) -> dict[str, float]:
-        """What a line says.
-
-        :param torn: its end may be missing
-        """
+        """The numbers of a line, whose end may be missing (`torn`)."""
         raise NotImplementedError
 
 
@@ -175,7 +169,7 @@ class JsonLines(_Reports):
 class CsvRows(_Reports):
     """Reports written as rows below a header."""
 
-    def __init__(self, path: Path, step: str, earlier: Earlier | int = 0, count: int = 0) -> None:
+    def __init__(self, path: Path, step: str, earlier: Earlier = NOTHING, count: int = 0) -> None:
         self._header: list[str] = []
         self._first_header: list[str] = []
         super().__init__(path, step, earlier, count)
@@ -195,7 +189,7 @@ class CsvRows(_Reports):
                 self._first_header, self._marks = row, []
             return {}
         if torn and len(row) < len(self._header):
-            return {}  # what stands there may be half a number
+            return {}  # the last cell may be half a number
         values = {}
         for name, cell in zip(self._header, row, strict=False):
             try:
@@ -236,7 +230,7 @@ def _text(line: bytes) -> str:
 
 def _cells(line: str) -> list[str]:
     try:
-        cells = next(csv.reader([line.rstrip("\r")]), [])
+        cells = [cell.strip() for cell in next(csv.reader([line.rstrip("\r")]), [])]
     except csv.Error:  # a field longer than they may be: text, no report
         return []
-    return [cell.strip() for cell in cells] if any(cell.strip() for cell in cells) else []
+    return cells if any(cells) else []

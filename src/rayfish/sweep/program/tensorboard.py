@@ -24,10 +24,7 @@ _FORMATS = {1: "<f", 2: "<d", 3: "<i", 9: "<q", 10: "<?", 19: "<e"}  # of a tens
 
 
 class EventFile:
-    """One event file, read from where the last reading ended.
-
-    :param offset: bytes at its beginning that are passed over
-    """
+    """One event file, read from `offset`, then from where the last reading ended."""
 
     def __init__(self, path: Path, offset: int = 0) -> None:
         self.path, self.offset = path, offset
@@ -49,7 +46,7 @@ class EventFile:
             while len(data) - used >= 12:
                 (length,) = struct.unpack_from("<Q", data, used)
                 if masked_crc32c(data[used : used + 8]) != struct.unpack_from("<I", data, used + 8)[0]:
-                    self.damaged = True  # what follows cannot be told apart any more
+                    self.damaged = True  # where the next record begins is unknown
                     return
                 if used + 16 + length > len(data):
                     break
@@ -98,10 +95,7 @@ class Steps:
         self._pending.setdefault(step, dict(known))[tag] = value
 
     def take(self, final: bool) -> list[dict[str, float]]:
-        """The reports that are complete, in the order of their steps.
-
-        :param final: nothing will follow
-        """
+        """The reports that are complete, in the order of their steps; all of them where nothing follows."""
         self._gather(len(self._pending) - (0 if final or self._settled() else 1))
         if final and self._late and self._last is not None:
             self._ready.append({**self._given, **self._late, "step": self._last})

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import glob
 import json
-import os
 import platform
 import shlex
 import time
@@ -15,16 +14,15 @@ from typing import Any
 
 from rayfish.errors import RayfishError
 from rayfish.files import atomic_write, parse_json
-from rayfish.run import signing
 from rayfish.sweep.program.command import filled, names_in, plain, words_of
-from rayfish.sweep.program.process import Process, ended, hint_for, shown
-from rayfish.sweep.program.settings import REPORTS, ProgramSettings
+from rayfish.sweep.program.process import Process, ended, environment, hint_for, shown
+from rayfish.sweep.program.settings import REPORTS, MetricSettings, ProgramSettings
 from rayfish.sweep.program.sources import LOG, RECORD, Metrics, Places, matches, newest
 from rayfish.sweep.task import DONE, Resources, Task, Work
 
 _SHORTEST_WAIT_S, _LONGEST_WAIT_S = 0.02, 0.2
 _SILENT_S = 1.0
-"""After so long without a report the sweep is asked whether to go on."""
+"""After so long without a report, `step` returns so that the sweep can stop the trial."""
 _NOTE_EVERY_S = 5.0
 
 
@@ -32,21 +30,25 @@ class ProgramWork(Work):
     """A program that runs beside this process, for one trial.
 
     :param settings: what is run, and where its metrics are
-    :param task: the trial
-    :param metric: the name of the metric that counts, "" where nobody has said
+    :param metric: the name of the metric that counts, "" where it is not known
     :param resources: what the trial holds
+    :param start: where the sweep was started; a worker's own folder may be another
     """
 
-    def __init__(self, settings: ProgramSettings, task: Task, metric: str, resources: Resources) -> None:
+    def __init__(
+        self, settings: ProgramSettings, task: Task, metric: str, resources: Resources, start: Path
+    ) -> None:
         self._settings = settings
         self._folder = task.folder.absolute()
         self._folder.mkdir(parents=True, exist_ok=True)
         self._values = {**built_in(task), **task.params}
-        start = Path(filled(settings.folder, self._values)) if settings.folder else Path.cwd()
-        self._start = start.expanduser().absolute()
+        self._start = start / Path(filled(settings.folder or "", self._values)).expanduser()
         before = _record(self._folder)
-        self._there_before = before.get("there_before", {}) if before else self._checkpoints_there()
-        checkpoint = self._checkpoint_to_go_on_from(task)
+        self._checkpoints = self._places(settings.checkpoints) if settings.checkpoints else None
+        # What matches before the trial begins: files of an earlier sweep, with the same names.
+        there = matches(self._checkpoints) if self._checkpoints and not before else {}
+        self._there_before = before.get("there_before", {}) if before else there
+        checkpoint = self._checkpoint_to_resume(task)
         self._resumed = bool(checkpoint)
         words = words_of(settings.command, settings.arguments, task.params, built_in(task))
         if checkpoint:
@@ -65,15 +67,23 @@ class ProgramWork(Work):
         self._log_size = 0
         self._ended = False
         log = self._folder / LOG
+        metrics = MetricSettings(settings.metrics)
         self._metrics = Metrics(
-            settings.metrics,
-            self._places(settings.metrics.path),
+            metrics,
+            self._places(metrics.path),
             (log, log.stat().st_size if log.exists() else 0),
             metric=metric,
             count=self._count,
             owned=lambda paths: self._process.owned(paths),  # noqa: PLW0108 (there is no process yet)
         )
-        env = environment(settings, task, resources)
+        own = {
+            "RAYFISH_TRIAL": str(task.number),
+            "RAYFISH_TRIAL_NAME": task.name,
+            "RAYFISH_TRIAL_DIR": str(self._folder),
+            "RAYFISH_SEED": str(built_in(task)["seed"]),
+        }
+        own |= {key: filled(text, self._values) for key, text in settings.env.items()}
+        env = environment(resources.cpus, own)
         self._process = Process(words, self._start, log, env, settings.stop_grace_s)
         self._note("running", "", checkpoint=checkpoint or None)
 
@@ -104,11 +114,10 @@ class ProgramWork(Work):
 
     def save(self) -> str:
         """The newest of the program's own checkpoints that is not being written."""
-        if self._settings.checkpoints is None:
+        if self._checkpoints is None:
             return ""
-        running = self._process.poll() is None
-        writing = self._process.open_files if running else set
-        return newest(self._places(self._settings.checkpoints), writing, since=self._there_before)
+        writing = self._process.open_files if self._process.poll() is None else set
+        return newest(self._checkpoints, writing, since=self._there_before)
 
     def end(self, how: str, why: str) -> None:
         """Ends the program and everything it started."""
@@ -119,9 +128,9 @@ class ProgramWork(Work):
         self._note(how, why)
 
     def _over(self, code: int) -> None:
-        """After the last report: nothing more to say when all went well.
+        """After the last report.
 
-        :raises RayfishError: when not
+        :raises RayfishError: where the program failed, or reported nothing
         """
         if code != 0:
             raise self._failed(
@@ -147,7 +156,7 @@ class ProgramWork(Work):
         if silent > self._settings.silence_s:
             self._process.stop()
             raise self._failed(
-                f"the program gave neither output nor metrics for {_duration(silent)}, and was ended",
+                f"the program wrote neither output nor metrics for {_duration(silent)}, and was ended",
                 f"if it needs that long, set program.silence_s above {self._settings.silence_s:g}",
             )
 
@@ -158,7 +167,7 @@ class ProgramWork(Work):
         return RayfishError(f"{what}\n{shlex.join(self._process.command)}\n{lines}", hint)
 
     def _places(self, pattern: str | None) -> Places:
-        """Where a pattern is looked for; it can mean one trial only when it names it."""
+        """Where a pattern is looked for; it is sure to mean this trial only where it names it."""
         if not pattern:
             return Places(self._folder, self._start, None, names_trial=False)
         names_trial = bool(set(names_in([pattern])) & {"trial", "folder", "name"})
@@ -166,7 +175,7 @@ class ProgramWork(Work):
         literal = {key: glob.escape(plain(value)) for key, value in self._values.items()}
         return Places(self._folder, self._start, filled(pattern, literal), names_trial or below)
 
-    def _checkpoint_to_go_on_from(self, task: Task) -> str:
+    def _checkpoint_to_resume(self, task: Task) -> str:
         if self._settings.resume is None:
             return ""
         if task.donor:
@@ -176,14 +185,9 @@ class ProgramWork(Work):
                     "let the program keep more of its checkpoints",
                 )
             return task.donor
-        if not task.resume or self._settings.checkpoints is None:
+        if not task.resume or self._checkpoints is None:
             return ""
-        return newest(self._places(self._settings.checkpoints), since=self._there_before)
-
-    def _checkpoints_there(self) -> dict[str, int]:
-        """What matches before the trial begins: files of an earlier sweep, with the same names."""
-        pattern = self._settings.checkpoints
-        return matches(self._places(pattern)) if pattern is not None else {}
+        return newest(self._checkpoints, since=self._there_before)
 
     def _note(self, state: str, why: str, **more: Any) -> None:
         """Keeps what happened in the trial's `program.json`."""
@@ -223,26 +227,10 @@ def built_in(task: Task) -> dict[str, Any]:
     }
 
 
-def environment(settings: ProgramSettings, task: Task, resources: Resources) -> dict[str, str]:
-    """The program's environment: that of this process, the trial's own, and what the settings say."""
-    own = {
-        "PYTHONUNBUFFERED": "1",
-        "RAYFISH_TRIAL": str(task.number),
-        "RAYFISH_TRIAL_NAME": task.name,
-        "RAYFISH_TRIAL_DIR": str(task.folder.absolute()),
-        "RAYFISH_SEED": str(built_in(task)["seed"]),
-    }
-    if resources.cpus >= 1:
-        own["OMP_NUM_THREADS"] = str(int(resources.cpus))
-    values = {**built_in(task), **task.params}
-    own |= signing.child_environment()
-    return {**os.environ, **own, **{key: filled(text, values) for key, text in settings.env.items()}}
-
-
 def _reports_before(before: Mapping[str, Any], task: Task) -> int:
-    """How many reports a program that goes on has given; the sweep's count decides."""
+    """How many reports a program that resumes has made; the sweep's count decides."""
     counted, (name, known) = int(before.get("reports", 0)), task.known_until
-    by_count = name == REPORTS or (counted and counted == before.get("step"))  # it says no steps of its own
+    by_count = name == REPORTS or (counted and counted == before.get("step"))  # it has no steps of its own
     if not by_count:
         return counted
     return int(known) if task.donor else max(counted, int(known))

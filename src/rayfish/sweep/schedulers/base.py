@@ -10,6 +10,9 @@ from typing import Any
 from rayfish.sweep.records import FAILED
 
 CONTINUE, STOP, PAUSE = "continue", "stop", "pause"
+WHERE = "search.scheduler_config"
+MAX_T, INTERVAL = 100, 10
+"""HyperBand's longest trial and the time between two comparisons of a population, where none is set."""
 
 
 @dataclass(frozen=True)
@@ -66,7 +69,7 @@ class Scheduler:
         """
 
     def report(self, number: int, metrics: Mapping[str, Any]) -> str:
-        """Judges a report: CONTINUE, STOP or PAUSE. A report without time or score is ignored."""
+        """Judges a report: CONTINUE, STOP or PAUSE. One without time or score is ignored."""
         return CONTINUE
 
     def orders(self) -> Orders:
@@ -90,7 +93,7 @@ class Scheduler:
         """A trial was paused; it has a checkpoint."""
 
     def stayed(self, number: int, params: Mapping[str, Any]) -> None:
-        """A `Move` was not made for want of a checkpoint: the trial keeps its point."""
+        """A `Move` was impossible without a checkpoint: the trial keeps its point."""
 
     def lost(self, number: int) -> None:
         """A running trial was interrupted: it waits, and will go on from an earlier state."""

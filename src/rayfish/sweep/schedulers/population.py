@@ -9,36 +9,42 @@ from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 import numpy as np
+from ray.tune.schedulers import PopulationBasedTraining, pb2
 
 from rayfish.errors import ConfigError, Problem, suggest
-from rayfish.sweep.schedulers.base import Move
-from rayfish.sweep.schedulers.tune_scheduler import PAUSED, StandInTrial, TuneScheduler
-from rayfish.sweep.searchers.base import drawn
+from rayfish.sweep.schedulers.base import INTERVAL, WHERE, Move
+from rayfish.sweep.schedulers.tune_scheduler import Trial, TuneScheduler, TuneTrial
+from rayfish.sweep.settings import Search
 from rayfish.sweep.space import Parameter, Space
-
-_NAME_OTHERS = "name the others: search.scheduler_config.mutate=[training.lr]"
 
 
 class Population(TuneScheduler):
     """Tune's PBT or PB2.
 
     Every trial belongs to the population, so all of them should be added before the first one runs; where
-    fewer can run at a time, they take turns.
+    fewer can run at a time, they take turns. PB2 sees the logarithms of parameters searched by magnitude.
 
     :param space: where new parameters come from
-    :param in_logarithms: parameters that the scheduler sees as their logarithms (PB2)
     """
 
     eager = True
+    ours = ("mutate",)
 
-    def __init__(
-        self, made: Any, time: str, metric: str, *, space: Space, in_logarithms: bool = False, **rest: Any
-    ) -> None:
-        super().__init__(made, time, metric, **rest)
+    def __init__(self, search: Search, time: str, metric: str, seed: int, *, space: Space) -> None:
         self._space = space
-        self._numeric = in_logarithms
-        made.exploited = self._exploited
-        made.parameters = self._parameters = {parameter.key: parameter for parameter in space}
+        self._numeric = search.scheduler == "pb2"
+        self.name = "PB2" if self._numeric else "PBT"
+        kind = ReplayablePB2 if self._numeric else ReplayablePBT
+        mutable = _mutable(space, search.scheduler_config.get("mutate"))
+        fixed = {"custom_explore_fn": self._explore, "log_config": False}
+        if self._numeric:
+            fixed["hyperparam_bounds"] = _bounds(mutable)
+        else:
+            fixed["hyperparam_mutations"] = _mutations(mutable)
+        defaults = {"perturbation_interval": INTERVAL}
+        super().__init__(kind, defaults, search, time, metric, seed=seed, fixed=fixed)
+        self.tune.exploited = self._exploited
+        self.tune.parameters = {parameter.key: parameter for parameter in space}
 
     def replay(self, events: Iterable[Mapping[str, Any]]) -> None:
         """Restores the state; which trial was copied is in the events, and is not decided again."""
@@ -52,11 +58,11 @@ class Population(TuneScheduler):
         if kind != "move":
             super()._replay(kind, number, event)
             return
-        trial, source = self._controller.trials[number], self._controller.trials[event["source"]]
+        trial, source = self.trials[number], self.trials[event["source"]]
         config = source.config | self._encoded(event["params"])
         with self._isolated(number, self._at):
             self.tune.moved(trial, source, config)
-        trial.config, trial.status = config, PAUSED
+        trial.config, trial.status = config, Trial.PAUSED
 
     def complete(self, number: int) -> None:
         """A synchronous round goes on without it."""
@@ -70,28 +76,36 @@ class Population(TuneScheduler):
 
     def _compare_if_all_arrived(self) -> None:
         """Compares a synchronous round whose last missing trial has ended; Tune waits for a report."""
-        states, live = self.tune._trial_state, self._controller.get_live_trials()
+        states, live = self.tune._trial_state, self.get_live_trials()
         if not self.tune._synch or any(map(self._is_behind, live)):
             return
         for last in live[-1:]:
             result = states[last].last_result
             with self._isolated(last.number, float(result[self.time])):
-                self.tune.on_trial_result(self._controller, last, result)
+                self.tune.on_trial_result(self, last, result)
 
-    def _is_behind(self, trial: StandInTrial) -> bool:
+    def _is_behind(self, trial: TuneTrial) -> bool:
         """Whether the others of a synchronous round wait for it."""
         return bool(self.tune._trial_state[trial].last_train_time < self.tune._next_perturbation_sync)
 
     def stayed(self, number: int, params: Mapping[str, Any]) -> None:
         """It has the parameters that it had."""
-        trial = self._controller.trials[number]
+        trial = self.trials[number]
         trial.config = trial.config | self._encoded(params)
 
-    def _exploited(self, trial: StandInTrial, source: StandInTrial) -> None:
+    def _explore(self, config: dict[str, Any]) -> dict[str, Any]:
+        """Brings what was changed back to the parameter's steps and bounds."""
+        for p in self._space:
+            if p.key in config:
+                value = config[p.key]
+                config[p.key] = _possible(p, value) if self._numeric else p.rounded(value)
+        return config
+
+    def _exploited(self, trial: TuneTrial, source: TuneTrial) -> None:
         values = self._decoded(trial.config)
         chosen = {p.key: values[p.key] for p in self._space if p.kind != "sample_from" and p.key in values}
         rng = np.random.default_rng(random.getrandbits(64))
-        params = drawn(self._space, chosen, rng)
+        params = self._space.completed(chosen, rng)
         trial.config = trial.config | self._encoded(params)  # as in a resumed sweep
         self._orders.moves.append(Move(trial.number, source.number, params))
 
@@ -102,149 +116,130 @@ class Population(TuneScheduler):
     def _choose(self, waiting: Sequence[int], more: bool) -> int | None:
         if more:
             return None
-        trials = [self._controller.trials[number] for number in waiting]
+        trials = [self.trials[number] for number in waiting]
         turns = [trial for trial in trials if not self.tune._synch or self._is_behind(trial)]
         states = self.tune._trial_state
         chosen = min(turns, key=lambda trial: states[trial].last_train_time, default=None)
         return chosen.number if chosen else None
 
     def _encoded(self, params: Mapping[str, Any]) -> dict[str, Any]:
-        known = self._parameters if self._numeric else {}
+        known = self.tune.parameters if self._numeric else {}
         return {k: to_number(known[k], v) if k in known else v for k, v in params.items()}
 
     def _decoded(self, config: Mapping[str, Any]) -> dict[str, Any]:
-        known = self._parameters if self._numeric else {}
+        known = self.tune.parameters if self._numeric else {}
         return {k: from_number(known[k], v) if k in known else v for k, v in config.items()}
 
 
-def population_class(base: type[Any]) -> type[Any]:
-    """Tune's class, which reports which trial it copied, and decides nothing while events are replayed."""
+class ReplayablePBT(PopulationBasedTraining):  # type: ignore[misc]
+    """Tune's PBT, which reports which trial it copied, and decides nothing while events are replayed."""
 
-    class ReplayablePopulation(base):  # type: ignore[misc, valid-type]
-        replaying = False
-        exploited: Any = None
-        parameters: Mapping[str, Parameter]
-        _next_perturbation_sync: float
+    replaying = False
+    exploited: Any = None
+    parameters: Mapping[str, Parameter]
+    _next_perturbation_sync: float
 
-        def on_trial_result(self, tune_controller: Any, trial: Any, result: dict[str, Any]) -> Any:
-            before = self._next_perturbation_sync
-            answer = super().on_trial_result(tune_controller, trial, result)
-            if self._next_perturbation_sync != before:
-                # Tune may set a step that trials have already reached: then none of them would be started.
-                reached = (self._trial_state[t].last_train_time for t in tune_controller.get_live_trials())
-                rounds = (max(reached, default=before) - before) // self._perturbation_interval + 1
-                self._next_perturbation_sync = before + rounds * self._perturbation_interval
-            return answer
+    def on_trial_result(self, tune_controller: Any, trial: Any, result: dict[str, Any]) -> Any:
+        """The next comparison lies ahead of every trial."""
+        before = self._next_perturbation_sync
+        answer = super().on_trial_result(tune_controller, trial, result)
+        if self._next_perturbation_sync != before:
+            # Tune may set a step that trials have already reached: then none of them would be started.
+            reached = (self._trial_state[t].last_train_time for t in tune_controller.get_live_trials())
+            rounds = (max(reached, default=before) - before) // self._perturbation_interval + 1
+            self._next_perturbation_sync = before + rounds * self._perturbation_interval
+        return answer
 
-        def _save_trial_state(self, state: Any, time: Any, result: dict[str, Any], trial: Any) -> Any:
-            if result is not state.last_result:  # else PB2 would learn from one report twice
-                super()._save_trial_state(state, time, result, trial)
+    def _exploit(self, tune_controller: Any, trial: Any, trial_to_clone: Any) -> None:
+        super()._exploit(tune_controller, trial, trial_to_clone)
+        self.exploited(trial, trial_to_clone)
 
-        def _get_new_config(self, trial: Any, trial_to_clone: Any) -> Any:
-            if self.replaying or not hasattr(self, "data"):
-                return super()._get_new_config(trial, trial_to_clone)
-            from ray.tune.schedulers import pb2
+    def _checkpoint_or_exploit(
+        self, trial: Any, tune_controller: Any, upper_quantile: list[Any], lower_quantile: list[Any]
+    ) -> None:
+        if self.replaying:
+            self._trial_state[trial].last_checkpoint = "saved" if trial in upper_quantile else None
+            return
+        super()._checkpoint_or_exploit(trial, tune_controller, upper_quantile, lower_quantile)
 
-            choose, keys = pb2._select_config, list(self._hyperparam_bounds_flat)
-
-            def possible(*args: Any, **kwargs: Any) -> list[Any]:
-                # else PB2 would record a value that no trial reports
-                chosen = choose(*args, **kwargs)
-                return [_possible(self.parameters[key], x) for key, x in zip(keys, chosen, strict=True)]
-
-            with _choosing(possible):
-                return super()._get_new_config(trial, trial_to_clone)
-
-        def _exploit(self, tune_controller: Any, trial: Any, trial_to_clone: Any) -> None:
-            super()._exploit(tune_controller, trial, trial_to_clone)
-            self.exploited(trial, trial_to_clone)
-
-        def _checkpoint_or_exploit(
-            self, trial: Any, tune_controller: Any, upper_quantile: list[Any], lower_quantile: list[Any]
-        ) -> None:
-            if self.replaying:
-                self._trial_state[trial].last_checkpoint = "saved" if trial in upper_quantile else None
-                return
-            super()._checkpoint_or_exploit(trial, tune_controller, upper_quantile, lower_quantile)
-
-        def moved(self, trial: Any, source: Any, config: dict[str, Any]) -> None:
-            """What `_exploit` would have recorded."""
-            before, after = self._trial_state[trial], self._trial_state[source]
-            if hasattr(self, "data"):
-                chosen = [config[key] for key in self._hyperparam_bounds_flat]
-                with _choosing(lambda *_, **__: chosen):
-                    self._get_new_config(trial, source)
-            before.last_perturbation_time = after.last_perturbation_time
-            before.last_train_time = after.last_train_time
-
-    return ReplayablePopulation
+    def moved(self, trial: Any, source: Any, config: dict[str, Any]) -> None:
+        """What `_exploit` would have recorded."""
+        before, after = self._trial_state[trial], self._trial_state[source]
+        before.last_perturbation_time = after.last_perturbation_time
+        before.last_train_time = after.last_train_time
 
 
-def mutations(space: Space, keys: Sequence[str]) -> dict[str, Any]:
+class ReplayablePB2(ReplayablePBT, pb2.PB2):  # type: ignore[misc]
+    """Tune's PB2, replayable in the same way; it only sees values that the parameters can have."""
+
+    def _save_trial_state(self, state: Any, time: Any, result: dict[str, Any], trial: Any) -> Any:
+        if result is not state.last_result:  # else it would learn from one report twice
+            super()._save_trial_state(state, time, result, trial)
+
+    def _get_new_config(self, trial: Any, trial_to_clone: Any) -> Any:
+        if self.replaying:
+            return super()._get_new_config(trial, trial_to_clone)
+        choose, keys = pb2._select_config, list(self._hyperparam_bounds_flat)
+
+        def possible(*args: Any, **kwargs: Any) -> list[Any]:
+            # else PB2 would record a value that no trial reports
+            chosen = choose(*args, **kwargs)
+            return [_possible(self.parameters[key], x) for key, x in zip(keys, chosen, strict=True)]
+
+        with _choosing(possible):
+            return super()._get_new_config(trial, trial_to_clone)
+
+    def moved(self, trial: Any, source: Any, config: dict[str, Any]) -> None:
+        """What `_exploit` would have recorded, with the parameters it chose."""
+        chosen = [config[key] for key in self._hyperparam_bounds_flat]
+        with _choosing(lambda *_, **__: chosen):
+            self._get_new_config(trial, source)
+        super().moved(trial, source, config)
+
+
+def _mutable(space: Space, named: Any) -> list[Parameter]:
+    """The parameters that may change during training: those named in `mutate`, or all of them.
+
+    :raises ConfigError: for names that are no parameters, and where nothing may change
+    """
+    names = [named] if isinstance(named, str) else list(named or space.keys)
+    problems = [
+        Problem(f"{WHERE}.mutate", f"there is no parameter {name!r}", suggest(name, space.keys))
+        for name in names
+        if name not in space.keys
+    ]
+    found = [p for p in space if p.key in names and p.kind != "sample_from"]
+    if not problems and not found:
+        what = "a population needs at least one parameter that may change on the way"
+        problems.append(Problem("tunables", what, "add one: training.lr=loguniform(1e-5,1e-2)"))
+    if problems:
+        raise ConfigError(problems)
+    return found
+
+
+def _mutations(mutable: Sequence[Parameter]) -> dict[str, Any]:
     """For PBT: a list for what is a list, else a way to draw a new value."""
 
     def draw(parameter: Parameter) -> Any:
         return lambda: parameter.sample(np.random.default_rng(random.getrandbits(64)), {})
 
-    return {
-        p.key: list(p.values) if p.is_list else draw(p)
-        for p in space
-        if p.key in keys and p.kind != "sample_from"
-    }
+    return {p.key: list(p.values) if p.is_list else draw(p) for p in mutable}
 
 
-def within(space: Space, *, in_logarithms: bool = False) -> Any:
-    """For both: brings what was changed back to the parameter's steps and bounds."""
-
-    def explore(config: dict[str, Any]) -> dict[str, Any]:
-        for parameter in space:
-            if parameter.key not in config or parameter.is_list or parameter.kind == "sample_from":
-                continue
-            value = config[parameter.key]
-            config[parameter.key] = _possible(parameter, value) if in_logarithms else parameter.rounded(value)
-        return config
-
-    return explore
-
-
-def bounds(space: Space, keys: Sequence[str]) -> dict[str, list[float]]:
+def _bounds(mutable: Sequence[Parameter]) -> dict[str, list[float]]:
     """For PB2: the least and the largest number of each parameter.
 
     :raises ConfigError: for parameters that are no numbers between two bounds
     """
+    hint = f"name the others: {WHERE}.mutate=[training.lr]"
     problems = [
-        Problem(p.key, f"pb2 changes numbers only, and this is a {p.kind}", _NAME_OTHERS)
-        for p in space
-        if p.key in keys and p.is_list
+        Problem(p.key, f"pb2 changes numbers only, and this is a {p.kind}", hint)
+        for p in mutable
+        if p.is_list
     ]
     if problems:
         raise ConfigError(problems)
-    found = {}
-    for parameter in space:
-        if parameter.key in keys and parameter.kind != "sample_from":
-            low, high = parameter.bounds
-            found[parameter.key] = [to_number(parameter, low), to_number(parameter, high)]
-    return found
-
-
-def mutable(space: Space, named: Any) -> list[str]:
-    """The keys that may change during training: those named in `mutate`, or all of them.
-
-    :raises ConfigError: for names that are no parameters, and where nothing may change
-    """
-    names = [named] if isinstance(named, str) else list(named or space.keys)
-    where = "search.scheduler_config.mutate"
-    problems = [
-        Problem(where, f"there is no parameter {name!r}", suggest(name, space.keys))
-        for name in names
-        if name not in space.keys
-    ]
-    if not problems and not [p for p in space if p.key in names and p.kind != "sample_from"]:
-        what = "a population needs at least one parameter that may change on the way"
-        problems.append(Problem("tunables", what, "add one: training.lr=loguniform(1e-5,1e-2)"))
-    if problems:
-        raise ConfigError(problems)
-    return names
+    return {p.key: [to_number(p, end) for end in p.bounds] for p in mutable}
 
 
 def to_number(parameter: Parameter, value: Any) -> Any:
@@ -273,8 +268,6 @@ def _possible(parameter: Parameter, number: Any) -> Any:
 @contextmanager
 def _choosing(choose: Callable[..., Any]) -> Iterator[None]:
     """Replaces how PB2 chooses new parameters, e.g. by those it chose before an interruption."""
-    from ray.tune.schedulers import pb2
-
     before = pb2._select_config
     pb2._select_config = choose
     try:

@@ -6,21 +6,12 @@ import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from rayfish.sweep.schedulers.base import CONTINUE, STOP, Scheduler
-from rayfish.sweep.searchers.optuna_search import (
-    PRUNERS,
-    make_pruner,
-    make_study,
-    named,
-    pruner_in,
-    quiet,
-)
+from rayfish.sweep.schedulers.base import CONTINUE, STOP, WHERE, Scheduler
+from rayfish.sweep.searchers.optuna_search import make_pruner, make_study, pruner_in, quiet
 from rayfish.sweep.settings import Search
 
 if TYPE_CHECKING:
     import optuna
-
-_WHERE = "search.scheduler_config"
 
 
 class PrunerScheduler(Scheduler):
@@ -29,13 +20,11 @@ class PrunerScheduler(Scheduler):
     Its settings are in `search.scheduler_config`, or in `search.method_config` of the method optuna.
     """
 
-    def __init__(self, time: str, metric: str, search: Search) -> None:
+    def __init__(self, search: Search, time: str, metric: str) -> None:
         super().__init__(time, metric)
-        given = dict(search.scheduler_config)
         with quiet():
-            if given:
-                kind = named(given.pop("pruner", None), "pruner", "median", PRUNERS, _WHERE)
-                pruner = make_pruner(kind, given, _WHERE)
+            if search.scheduler_config:
+                pruner = make_pruner(search.scheduler_config, WHERE)
             else:
                 pruner = pruner_in(search.method_config if search.method in ("auto", "optuna") else {})
             self._study = make_study(search.mode, pruner)

@@ -1,209 +1,201 @@
 """Ray Tune's own schedulers (ASHA, HyperBand, median rule, PBT, PB2) without Ray Tune's own loop.
 
-Tune's schedulers act on a controller and on trial objects. Here both are small stand-ins with only what the
-schedulers use; their actions become answers and orders.
+Tune's schedulers act on a controller and on trials. Here the controller is `TuneScheduler` itself, with only
+what they call; their actions become answers and orders.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
-from types import SimpleNamespace
 from typing import Any
 
-from rayfish.sweep.schedulers.base import CONTINUE, PAUSE, STOP, Orders, Scheduler
-from rayfish.sweep.searchers.base import isolated
+from ray.tune.experiment import Trial
+from ray.tune.schedulers import AsyncHyperBandScheduler, MedianStoppingRule
 
-PENDING, RUNNING, PAUSED, TERMINATED, ERROR = "PENDING", "RUNNING", "PAUSED", "TERMINATED", "ERROR"
-"""Tune's states of a trial."""
+from rayfish.sweep.schedulers.base import CONTINUE, PAUSE, STOP, WHERE, Scheduler
+from rayfish.sweep.searchers.base import arguments, built, check_settings, isolated
+from rayfish.sweep.settings import Search
 
-
-@dataclass(eq=False)
-class StandInTrial:
-    """A trial as Tune's schedulers see one."""
-
-    number: int
-    config: dict[str, Any]
-    status: str = PENDING
-    last_result: dict[str, Any] = field(default_factory=dict)
-    evaluated_params: dict[str, Any] = field(default_factory=dict)
-    experiment_tag: str = ""
-    is_saving: bool = False
-    checkpoint: str = "newest"
-    temporary_state: Any = field(default_factory=lambda: SimpleNamespace(saving_to=None))
-
-    def __post_init__(self) -> None:
-        keep = SimpleNamespace(num_to_keep=None)
-        manager = SimpleNamespace(checkpoint_config=keep, _latest_checkpoint_result=None)
-        self.run_metadata = SimpleNamespace(checkpoint_manager=manager)
-
-    @property
-    def trial_id(self) -> str:
-        """Its number as text."""
-        return str(self.number)
-
-    def __str__(self) -> str:  # PB2 groups its data by it
-        return self.trial_id
-
-    def is_finished(self) -> bool:
-        """Whether it has ended."""
-        return self.status in (TERMINATED, ERROR)
-
-    def set_config(self, config: dict[str, Any]) -> None:
-        """New parameters."""
-        self.config = config
-
-    def set_experiment_tag(self, tag: str) -> None:
-        """Tune's name for it, unused here."""
-        self.experiment_tag = tag
+KEPT = 3
+_NO_END = 10**12
+_FIRST, _MEDIAN_GRACE = 5, 10
+_FIXED = (
+    *("self", "time_attr", "metric", "mode", "log_config", "require_attrs"),
+    *("hyperparam_mutations", "hyperparam_bounds", "custom_explore_fn"),
+)
 
 
-class StandInController:
-    """The part of Tune's loop that its schedulers call."""
+class TuneTrial(Trial):  # type: ignore[misc]
+    """A trial of Tune's that has nothing to run."""
 
-    search_alg = None
+    checkpoint = "newest"
+    last_result: Any = None
 
-    def __init__(self, stop: Callable[[StandInTrial], None], orders: Callable[[], Orders]) -> None:
-        self.trials: dict[int, StandInTrial] = {}
-        self._stop = stop
-        self._orders = orders
-
-    def get_trials(self) -> list[StandInTrial]:
-        """All of them, oldest first."""
-        return list(self.trials.values())
-
-    def get_live_trials(self) -> list[StandInTrial]:
-        """Those that have not ended."""
-        return [trial for trial in self.trials.values() if not trial.is_finished()]
-
-    def stop_trial(self, trial: StandInTrial) -> None:
-        """Ends one that waits."""
-        self._stop(trial)
-
-    def pause_trial(self, trial: StandInTrial, should_checkpoint: bool = True) -> None:
-        """Before an exploit: the trial will go on from another one's checkpoint."""
-        trial.status = PAUSED
-
-    def _schedule_trial_save(self, trial: StandInTrial, result: Any = None) -> str:
-        if trial.status == RUNNING:  # else its newest checkpoint is used
-            self._orders().save.append(trial.number)
-        return "saved"
+    def __init__(self, number: int, config: dict[str, Any]) -> None:
+        super().__init__("trial", config=config, trial_id=str(number), stub=True)
+        self.number, self.last_result = number, {}
 
 
 class TuneScheduler(Scheduler):
-    """One of Ray Tune's schedulers.
+    """One of Ray Tune's schedulers, and the controller that it acts on.
 
-    :param made: the scheduler itself
-    :param name: how it is called in a reason
-    :param seed: its random numbers are seeded from this, the trial's number and time, and are its own
-    :param explain: gives the reason for a STOP at a time
-    :param longest: how far any trial may run
+    Its random numbers are its own: they are seeded from the sweep's seed, a trial's number and its time.
+
+    :param kind: Tune's class
+    :param defaults: settings where `search.scheduler_config` has no others
+    :param fixed: settings that are not the user's
     """
+
+    name: str
+    """How it is called in a reason."""
+
+    ours: tuple[str, ...] = ()
+    """Settings that Tune's class does not have."""
+
+    not_offered: tuple[str, ...] = ()
+    """Settings of Tune's class that the user cannot set."""
+
+    worse: str = "worse than the others"
+    """Why it ends a trial, as in `worse than the others at 12 (iteration)`."""
+
+    limit: str = "max_t"
+    search_alg = None
 
     def __init__(
         self,
-        made: Any,
+        kind: Any,
+        defaults: Mapping[str, Any],
+        search: Search,
         time: str,
         metric: str,
         *,
-        name: str,
-        seed: int = 0,
-        explain: Callable[[float], str] | None = None,
-        longest: float = math.inf,
+        seed: int,
+        fixed: Mapping[str, Any] | None = None,
     ) -> None:
         super().__init__(time, metric)
-        self.tune = made
-        self.name = name
+        known = [*arguments(kind, *_FIXED, *self.not_offered), *self.ours]
+        check_settings(search.scheduler_config, known, WHERE, self.name)
+        self.settings = {**defaults, **search.scheduler_config}
+        given = {key: value for key, value in self.settings.items() if key not in self.ours}
+        given |= {"time_attr": time, "metric": metric, "mode": search.mode, **(fixed or {})}
+        self.tune = built(kind, given, WHERE, self.name)
+        self.trials: dict[int, TuneTrial] = {}
         self._seed = seed
-        self._explain = explain or (lambda at: f"worse than the others at {at:g}")
-        self._controller = StandInController(self._stop_waiting, lambda: self._orders)
         self._at = 0.0
-        self._longest = longest
+
+    # -- what Tune's schedulers call ---------------------------------------------------------------
+
+    def get_trials(self) -> list[TuneTrial]:
+        """All trials, oldest first."""
+        return list(self.trials.values())
+
+    def get_live_trials(self) -> list[TuneTrial]:
+        """Those that have not ended."""
+        return [trial for trial in self.trials.values() if not trial.is_finished()]
+
+    def stop_trial(self, trial: TuneTrial) -> None:
+        """Ends a trial other than the one that reported."""
+        if not trial.is_finished():
+            self.why = f"{self.name}: {self._reason(trial)}"
+            self._orders.stop.append(trial.number)
+            self._finish(trial)
+
+    def pause_trial(self, trial: TuneTrial, should_checkpoint: bool = True) -> None:
+        """Before an exploit: the trial will go on from another one's checkpoint."""
+        trial.status = Trial.PAUSED
+
+    def _schedule_trial_save(self, trial: TuneTrial, result: Any = None) -> str:
+        if trial.status == Trial.RUNNING:  # else its newest checkpoint is used
+            self._orders.save.append(trial.number)
+        return "saved"
+
+    # -- what the sweep calls ----------------------------------------------------------------------
 
     def add(self, number: int, params: Mapping[str, Any], *, point: int | None = None) -> None:
         """A trial, pending."""
-        trial = StandInTrial(number, self._encoded(params))
-        self._controller.trials[number] = trial
+        self.trials[number] = TuneTrial(number, self._encoded(params))
         with self._isolated(number, 0):
-            self.tune.on_trial_add(self._controller, trial)
+            self.tune.on_trial_add(self, self.trials[number])
 
     def report(self, number: int, metrics: Mapping[str, Any]) -> str:
         """Tune's answer to a report."""
-        trial = self._controller.trials[number]
+        trial = self.trials[number]
         if trial.is_finished():  # it was to end when the sweep was interrupted
             return STOP
-        trial.status = RUNNING
+        trial.status = Trial.RUNNING
         if not self._usable(metrics):
             return CONTINUE
         result = dict(metrics)
         self._at = float(result[self.time])
         with self._isolated(number, self._at):
-            answer = self.tune.on_trial_result(self._controller, trial, result)
+            answer = self.tune.on_trial_result(self, trial, result)
         trial.last_result = result
         self._reported(number, result)
         if answer == "STOP":
             self.why, self.ran_out = f"{self.name}: {self._reason(trial)}", self._ran_out(trial)
-            self._finish(trial, TERMINATED)
+            self._finish(trial)
             return STOP
         if answer in ("PAUSE", "NOOP"):
-            trial.status = PAUSED
+            trial.status = Trial.PAUSED
             return PAUSE
         return CONTINUE
 
     def complete(self, number: int) -> None:
-        """Tells Tune's scheduler, once."""
-        trial = self._controller.trials[number]
-        if not trial.is_finished():
-            self._finish(trial, TERMINATED)
+        """Reports the end to Tune's scheduler, once."""
+        if not self.trials[number].is_finished():
+            self._finish(self.trials[number])
 
     def fail(self, number: int) -> None:
-        """Tells Tune's scheduler, once."""
-        trial = self._controller.trials[number]
-        if trial.is_finished():
-            return
-        with self._isolated(number, self._at):
-            self.tune.on_trial_error(self._controller, trial)
-        trial.status = ERROR
+        """Reports the failure to Tune's scheduler, once."""
+        trial = self.trials[number]
+        if not trial.is_finished():
+            with self._isolated(number, self._at):
+                self.tune.on_trial_error(self, trial)
+            trial.status = Trial.ERROR
 
     def started(self, number: int) -> None:
         """It runs."""
-        self._set(number, RUNNING)
+        self._set(number, Trial.RUNNING)
 
     def paused(self, number: int) -> None:
         """It waits, with a checkpoint."""
-        self._set(number, PAUSED)
+        self._set(number, Trial.PAUSED)
 
     def lost(self, number: int) -> None:
         """It waits, and will repeat reports."""
-        self._set(number, PENDING)
+        self._set(number, Trial.PENDING)
 
     def next(self, waiting: Sequence[int], *, more: bool = False) -> int | None:
         """Tune's choice among the waiting trials."""
-        open_ones = []
+        live = []
         for number in waiting:
-            trial = self._controller.trials[number]
+            trial = self.trials[number]
             if trial.is_finished():  # it was to end when the sweep was interrupted
                 self._orders.stop.append(number)
                 continue
-            if trial.status == RUNNING:
+            if trial.status == Trial.RUNNING:
                 self.lost(number)
-            open_ones.append(number)
-        if not open_ones:
+            live.append(number)
+        if not live:
             return None
-        chosen = self._choose(open_ones, more)
+        chosen = self._choose(live, more)
         self._orders.stop = list(dict.fromkeys(self._orders.stop))
         return chosen
 
     def _choose(self, waiting: Sequence[int], more: bool) -> int | None:
         return waiting[0]
 
-    def _reason(self, trial: StandInTrial) -> str:
-        return self._explain(float(trial.last_result.get(self.time, self._at)))
+    def _reason(self, trial: TuneTrial) -> str:
+        at = f"{self._time_of(trial):g} ({self.time})"
+        return f"ran as far as {self.limit}, to {at}" if self._ran_out(trial) else f"{self.worse} at {at}"
 
-    def _ran_out(self, trial: StandInTrial) -> bool:
-        return self._at >= self._longest
+    def _ran_out(self, trial: TuneTrial) -> bool:
+        return self._time_of(trial) >= self.settings.get("max_t", math.inf)
+
+    def _time_of(self, trial: TuneTrial) -> float:
+        return float(trial.last_result.get(self.time, self._at))
 
     def _reported(self, number: int, result: Mapping[str, Any]) -> None:
         """After Tune's scheduler has seen a result."""
@@ -211,31 +203,47 @@ class TuneScheduler(Scheduler):
     def _encoded(self, params: Mapping[str, Any]) -> dict[str, Any]:
         return dict(params)
 
-    def _finish(self, trial: StandInTrial, status: str) -> None:
-        waits = trial.status in (PENDING, PAUSED) or not self._usable(trial.last_result)
+    def _finish(self, trial: TuneTrial) -> None:
+        waits = trial.status in (Trial.PENDING, Trial.PAUSED) or not self._usable(trial.last_result)
         with self._isolated(trial.number, self._at):
             if waits:
-                self.tune.on_trial_remove(self._controller, trial)
+                self.tune.on_trial_remove(self, trial)
             else:
-                self.tune.on_trial_complete(self._controller, trial, trial.last_result)
-        trial.status = status
-
-    def _stop_waiting(self, trial: StandInTrial) -> None:
-        """Tune's scheduler ends a trial other than the one that reported."""
-        if not trial.is_finished():
-            self.why = f"{self.name}: {self._reason(trial)}"
-            self._orders.stop.append(trial.number)
-            self._finish(trial, TERMINATED)
+                self.tune.on_trial_complete(self, trial, trial.last_result)
+        trial.status = Trial.TERMINATED
 
     def _set(self, number: int, status: str) -> None:
-        trial = self._controller.trials[number]
-        if not trial.is_finished():
-            trial.status = status
-
-    @property
-    def _running(self) -> bool:
-        return any(trial.status == RUNNING for trial in self._controller.get_trials())
+        if not self.trials[number].is_finished():
+            self.trials[number].status = status
 
     def _isolated(self, number: int, at: float) -> AbstractContextManager[None]:
         """The same random numbers for the same trial at the same time, also after a resume."""
         return isolated(self._seed, number, at)
+
+
+class Asha(TuneScheduler):
+    """Asynchronous successive halving: at each milestone the best third goes on."""
+
+    name = "ASHA"
+
+    def __init__(self, search: Search, time: str, metric: str, seed: int) -> None:
+        max_t = search.scheduler_config.get("max_t", _NO_END)  # without, trials run to their own end
+        grace: float = _FIRST
+        if isinstance(max_t, int | float) and max_t < _NO_END:
+            # A tenth of the longest trial, but five reports where that is no more than a third of it: in its
+            # first iterations a policy has not learnt yet, so its initialisation would be compared.
+            grace = max(1, max_t // 10, min(_FIRST, max_t // 3))
+        defaults = {"max_t": max_t, "reduction_factor": KEPT, "grace_period": grace}
+        super().__init__(AsyncHyperBandScheduler, defaults, search, time, metric, seed=seed)
+        self.worse = f"not in the best {1 / self.settings['reduction_factor']:.0%}"
+
+
+class MedianRule(TuneScheduler):
+    """Ends what is worse than the median of the other trials; it never pauses one."""
+
+    name, worse = "the median rule", "its best is worse than the median of the others"
+    not_offered = ("min_time_slice", "hard_stop")
+
+    def __init__(self, search: Search, time: str, metric: str, seed: int) -> None:
+        defaults = {"grace_period": _MEDIAN_GRACE, "min_time_slice": math.inf}
+        super().__init__(MedianStoppingRule, defaults, search, time, metric, seed=seed)

@@ -2,9 +2,9 @@
 
 Grid and random search are here.
 
-base           the interface, and what the methods share     codec   a parameter as a method sees it
+base           the interface, and what the methods share
 optuna_search  Optuna, the default
-tune_search    HyperOpt, BayesOpt, Nevergrad, Ax and BOHB through Ray Tune's wrappers
+library_search HyperOpt, BayesOpt, Nevergrad, Ax and BOHB
 """
 
 from __future__ import annotations
@@ -13,8 +13,15 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rayfish.errors import ConfigError, Problem, suggest
-from rayfish.sweep.searchers.base import METHOD_CONFIG, Known, Searcher, check_settings, drawn, generator
-from rayfish.sweep.searchers.codec import CATEGORY, axes
+from rayfish.sweep.searchers.base import (
+    CATEGORY,
+    METHOD_CONFIG,
+    Known,
+    Searcher,
+    axes,
+    check_settings,
+    generator,
+)
 from rayfish.sweep.settings import POPULATIONS, Search
 from rayfish.sweep.space import Space
 
@@ -53,14 +60,14 @@ def open_searcher(
         raise ConfigError([Problem("search.method", _HEBO, hint)])
     if method in ("grid", "random"):
         check_settings(search.method_config, (), METHOD_CONFIG, f"the method {method}")
-        return (GridSearcher if method == "grid" else RandomSearcher)(search, space, start, seed=seed)
+        return (GridSearcher if method == "grid" else RandomSearcher)(search, space, start, seed)
     if method == "optuna":
         from rayfish.sweep.searchers.optuna_search import OptunaSearcher
 
-        return OptunaSearcher(search, space, start, seed=seed)
-    from rayfish.sweep.searchers.tune_search import METHODS
+        return OptunaSearcher(search, space, start, seed)
+    from rayfish.sweep.searchers.library_search import METHODS
 
-    return METHODS[method](search, space, start, seed=seed)
+    return METHODS[method](search, space, start, seed)
 
 
 class RandomSearcher(Searcher):
@@ -68,7 +75,7 @@ class RandomSearcher(Searcher):
 
     def ask(self, number: int) -> dict[str, Any] | None:
         """Point `number`, the same one whenever it is asked for."""
-        return drawn(self._space, self._start_point(number), generator(self._seed, number))
+        return self._space.completed(self._start_point(number), generator(self._seed, number))
 
 
 class GridSearcher(RandomSearcher):
@@ -77,9 +84,7 @@ class GridSearcher(RandomSearcher):
     :raises ConfigError: where nothing in the space is a grid
     """
 
-    def __init__(
-        self, search: Search, space: Space, start: Sequence[Mapping[str, Any]] = (), *, seed: int = 0
-    ) -> None:
+    def __init__(self, search: Search, space: Space, start: Sequence[Mapping[str, Any]], seed: int) -> None:
         if len(space) and not any(p.kind in ("grid", "sample_from") for p in space):
             shown = ", ".join(f"{p.key} ({p.kind})" for p in space)
             hint = "write grid(...) for the keys to go through, or set search.method=random"
@@ -88,7 +93,7 @@ class GridSearcher(RandomSearcher):
         for point in start:  # it is tried first, not twice
             if dict(point) in points:
                 points.remove(dict(point))
-        super().__init__(search, space, [*start, *points], seed=seed)
+        super().__init__(search, space, [*start, *points], seed)
         self.total = len(self._start)
 
     def ask(self, number: int) -> dict[str, Any] | None:

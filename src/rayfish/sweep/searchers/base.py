@@ -6,20 +6,27 @@ import inspect
 import io
 import json
 import logging
+import math
 import random
 import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, redirect_stdout
 from dataclasses import dataclass, field
+from statistics import NormalDist
 from typing import Any
 
 import numpy as np
 
 from rayfish.errors import ConfigError, Problem, RayfishError, suggest
+from rayfish.sweep.importance import is_number
 from rayfish.sweep.records import plain
 from rayfish.sweep.settings import Search
 from rayfish.sweep.space import Parameter, Space
+
+CATEGORY, WHOLE, REAL = "category", "whole", "real"
+_NORMAL_PARTS = 10_000
+"""A normal distribution is searched over its quantiles 1/10000 to 9999/10000: 3.7 deviations each way."""
 
 OPEN = "open"
 METHOD_CONFIG = "search.method_config"
@@ -29,9 +36,8 @@ METHOD_CONFIG = "search.method_config"
 class Known:
     """A point that was asked for before the sweep was interrupted.
 
-    :param number: the point's number, from 1
-    :param params: its parameters, by dotted key, the active ones only
-    :param state: done, stopped (early), failed, or open: its score will be told later
+    :param params: by dotted key, the active ones only
+    :param state: done, stopped (early), failed, or open: its score is still to come
     :param value: its score, None where it has none
     :param curve: (step, score) of every report
     """
@@ -44,18 +50,12 @@ class Known:
 
 
 class Searcher(ABC):
-    """A search method. Points are asked for in the order of their numbers; scores come in any order.
-
-    :param start: points to try first, whole or partial
-    :param seed: the same seed and the same scores give the same points
-    """
+    """A search method, see `open_searcher`. Points are asked for in order; scores come in any order."""
 
     total: int | None = None
-    """How many points there are at most; None: as many as are asked for."""
+    """How many points there are at most; None: no limit."""
 
-    def __init__(
-        self, search: Search, space: Space, start: Sequence[Mapping[str, Any]] = (), *, seed: int = 0
-    ) -> None:
+    def __init__(self, search: Search, space: Space, start: Sequence[Mapping[str, Any]], seed: int) -> None:
         self._search, self._space, self._start, self._seed = search, space, list(start), seed
 
     @abstractmethod
@@ -118,10 +118,9 @@ def arguments(function: Callable[..., Any], *without: str) -> list[str]:
 
 
 def check_settings(given: Mapping[str, Any], known: Iterable[str], where: str, what: str) -> None:
-    """Refuses settings of a method or scheduler that it does not take.
+    """Refuses settings that a method or scheduler (`what`) does not take.
 
     :param where: the section they are written in: `search.method_config`
-    :param what: whose settings they are, for the message
     :raises ConfigError: with every unknown key
     """
     known = sorted(set(known))
@@ -148,34 +147,97 @@ def built(make: Callable[..., Any], given: Mapping[str, Any], where: str, what: 
         raise ConfigError([refused]) from error
 
 
-def is_active(space: Space, parameter: Parameter, params: Mapping[str, Any]) -> bool:
-    """Whether a parameter's condition holds for these values; one on a key that is not searched does."""
-    keys = space.keys
-    return all(
-        key not in keys or (key in params and params[key] in allowed) for key, allowed in parameter.when
-    )
-
-
-def drawn(space: Space, given: Mapping[str, Any], rng: np.random.Generator) -> dict[str, Any]:
-    """A point: the given values, random ones for the others, inactive parameters left out."""
-    point: dict[str, Any] = {}
-    for parameter in space:
-        if is_active(space, parameter, point):
-            known = parameter.key in given
-            point[parameter.key] = given[parameter.key] if known else parameter.sample(rng, point)
-    return point
-
-
 def position(values: Sequence[Any], value: Any) -> int | None:
     """The index of a value in a list of choices; None where it is not in it.
 
     True is not 1 here, and a tuple that went through JSON is still found.
     """
-    for same in (_same, _equal, _same_json):
-        for index, candidate in enumerate(values):
-            if same(candidate, value):
-                return index
-    return None
+
+    def as_json(choice: Any) -> str:
+        return json.dumps(choice, default=plain, sort_keys=True)
+
+    tests: list[Callable[[Any], Any]] = [
+        lambda other: type(other) is type(value) and np.all(other == value),
+        lambda other: isinstance(other, bool) == isinstance(value, bool) and np.all(other == value),
+        lambda other: as_json(other) == as_json(value),
+    ]
+    found = (index for test in tests for index, other in enumerate(values) if test(other))
+    return next(found, None)
+
+
+@dataclass(frozen=True)
+class Axis:
+    """One parameter in a form that every search method knows: a category, a whole number, a number.
+
+    A value and its code stand for each other exactly, so a resumed method that is given the recorded values
+    knows what it knew before.
+
+    :param form: category (codes are places in its list), whole, or real
+    :param high: included
+    :param log: whether it is searched by magnitude
+    """
+
+    parameter: Parameter
+    form: str
+    low: float
+    high: float
+    log: bool = False
+
+    @property
+    def size(self) -> int:
+        """How many codes there are, of a category or a whole number."""
+        return int(self.high) - int(self.low) + 1
+
+    def decode(self, code: Any) -> Any:
+        """The value that a code stands for."""
+        parameter = self.parameter
+        if self.form == CATEGORY:
+            return parameter.values[int(code)]
+        if parameter.kind == "normal":
+            return NormalDist(*parameter.values).inv_cdf(int(code) / _NORMAL_PARTS)
+        if parameter.kind.startswith("q"):
+            value = parameter.rounded(int(code) * parameter.values[2])
+            return int(value) if parameter.is_integer else float(value)
+        return int(code) if self.form == WHOLE else float(parameter.rounded(float(code)))
+
+    def encode(self, value: Any) -> Any:
+        """The code of a value, the nearest one where a value is not quite of this parameter."""
+        parameter = self.parameter
+        if self.form == CATEGORY:
+            return position(parameter.values, value) or 0
+        if parameter.kind == "normal":
+            code = NormalDist(*parameter.values).cdf(float(value)) * _NORMAL_PARTS
+        elif parameter.kind.startswith("q"):
+            code = float(value) / parameter.values[2]
+        else:
+            code = float(value)
+        code = min(max(code, self.low), self.high)
+        return round(code) if self.form == WHOLE else code
+
+    def holds(self, value: Any) -> bool:
+        """Whether a value can be one of this parameter's at all."""
+        if self.form == CATEGORY:
+            return position(self.parameter.values, value) is not None
+        return is_number(value)
+
+
+def axes(space: Space) -> list[Axis]:
+    """The parameters that a method chooses; `sample_from` follows from the others and is none."""
+    return [_axis(parameter) for parameter in space if parameter.kind != "sample_from"]
+
+
+def _axis(parameter: Parameter) -> Axis:
+    if parameter.is_list:
+        return Axis(parameter, CATEGORY, 0, len(parameter.values) - 1)
+    if parameter.kind == "normal":
+        return Axis(parameter, WHOLE, 1, _NORMAL_PARTS - 1)
+    low, high = parameter.bounds
+    if parameter.kind.startswith("q"):
+        step = parameter.values[2]
+        first, last = math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9)
+        first = max(first, 1) if parameter.is_log else first
+        return Axis(parameter, WHOLE, first, max(first, last), parameter.is_log)
+    return Axis(parameter, WHOLE if parameter.is_integer else REAL, low, high, parameter.is_log)
 
 
 def allowed(parameter: Parameter, value: Any) -> bool:
@@ -194,17 +256,5 @@ def require_point(space: Space, params: Mapping[str, Any], where: str) -> None:
         if key not in space.keys or not allowed(space[key], value):
             raise RayfishError(
                 f"{where} has a trial with {key}={value}, which is not in the sweep's space",
-                "the file was changed since: put back a copy of it, or begin a new sweep",
+                "the file was changed since: restore a copy of it, or begin a new sweep",
             )
-
-
-def _same(a: Any, b: Any) -> bool:
-    return type(a) is type(b) and bool(np.all(a == b))
-
-
-def _equal(a: Any, b: Any) -> bool:
-    return isinstance(a, bool) == isinstance(b, bool) and bool(np.all(a == b))
-
-
-def _same_json(a: Any, b: Any) -> bool:
-    return json.dumps(a, default=plain, sort_keys=True) == json.dumps(b, default=plain, sort_keys=True)

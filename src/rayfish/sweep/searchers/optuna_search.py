@@ -13,17 +13,19 @@ from typing import TYPE_CHECKING, Any
 from rayfish.errors import ConfigError, MissingExtra, Problem, suggest
 from rayfish.sweep.records import DONE, STOPPED
 from rayfish.sweep.searchers.base import (
+    CATEGORY,
     METHOD_CONFIG,
     OPEN,
+    WHOLE,
+    Axis,
     Known,
     Searcher,
     arguments,
+    axes,
     built,
     check_settings,
     generator,
-    is_active,
 )
-from rayfish.sweep.searchers.codec import CATEGORY, WHOLE, Axis, axes
 from rayfish.sweep.settings import Search
 from rayfish.sweep.space import Space
 
@@ -72,10 +74,8 @@ class OptunaSearcher(Searcher):
     What starting points leave out is Optuna's choice.
     """
 
-    def __init__(
-        self, search: Search, space: Space, start: Sequence[Mapping[str, Any]] = (), *, seed: int = 0
-    ) -> None:
-        super().__init__(search, space, start, seed=seed)
+    def __init__(self, search: Search, space: Space, start: Sequence[Mapping[str, Any]], seed: int) -> None:
+        super().__init__(search, space, start, seed)
         with quiet():
             self._kind, sampler = make_sampler(search.method_config, seed)
             self.study = make_study(search.mode, pruner_in(search.method_config), sampler)
@@ -100,8 +100,9 @@ class OptunaSearcher(Searcher):
         if trial is None:
             return
         usable = value is not None and math.isfinite(value)
+        reported = self.study.get_trials(deepcopy=False)[trial.number].intermediate_values
         with quiet():
-            if pruned and self._reported(trial):
+            if pruned and reported:
                 self.study.tell(trial, state=TrialState.PRUNED)
             elif usable:
                 self.study.tell(trial, value)
@@ -109,17 +110,14 @@ class OptunaSearcher(Searcher):
                 self.study.tell(trial, state=TrialState.FAIL)
 
     def recall(self, points: Sequence[Known]) -> None:
-        """Fills the study with the recorded points; open ones are asked for again."""
+        """Asks for the recorded points again, with their values given, and reports what they reported."""
         for point in sorted(points, key=lambda known: known.number):
-            if point.state == OPEN or self._kind in _IN_SEQUENCE:
-                self._ask(point.number, point.params)
-                for step, value in point.curve:
-                    self.report(point.number, step, value)
-                if point.state != OPEN:
-                    score = point.value if point.state in (DONE, STOPPED) else None
-                    self.tell(point.number, score, pruned=point.state == STOPPED)
-            else:
-                self._add(point)
+            self._ask(point.number, point.params)
+            for step, value in point.curve:
+                self.report(point.number, step, value)
+            if point.state != OPEN:
+                score = point.value if point.state in (DONE, STOPPED) else None
+                self.tell(point.number, score, pruned=point.state == STOPPED)
 
     def _ask(self, number: int, given: Mapping[str, Any]) -> dict[str, Any]:
         with quiet():
@@ -133,7 +131,7 @@ class OptunaSearcher(Searcher):
                 _ = trial.relative_params  # takes its turn, also where every value is given
             point: dict[str, Any] = {}
             for parameter in self._space:
-                if not is_active(self._space, parameter, point):
+                if not parameter.active(point, self._space.keys):
                     continue
                 axis = self._axes.get(parameter.key)
                 value = axis.decode(_suggest(trial, axis)) if axis is not None else None
@@ -143,35 +141,6 @@ class OptunaSearcher(Searcher):
                     value = parameter.sample(generator(self._seed, number), point)
                 point[parameter.key] = value
         return point
-
-    def _add(self, point: Known) -> None:
-        import optuna
-        from optuna.trial import TrialState
-
-        usable = point.value is not None and math.isfinite(point.value)
-        curve = {int(step): float(value) for step, value in reversed(point.curve) if math.isfinite(value)}
-        state = TrialState.FAIL
-        if point.state == STOPPED and curve:
-            state = TrialState.PRUNED
-        elif point.state in (DONE, STOPPED) and usable:
-            state = TrialState.COMPLETE
-        value = point.value if usable else None
-        if state == TrialState.PRUNED:
-            value = curve[max(curve)]  # what Optuna itself records for a pruned trial
-        with quiet():
-            active = [axis for key, axis in self._axes.items() if key in point.params]
-            self.study.add_trial(
-                optuna.create_trial(
-                    state=state,
-                    value=value if state != TrialState.FAIL else None,
-                    params={a.parameter.key: a.encode(point.params[a.parameter.key]) for a in active},
-                    distributions={a.parameter.key: _distribution(a) for a in active},
-                    intermediate_values=curve,
-                )
-            )
-
-    def _reported(self, trial: optuna.Trial) -> bool:
-        return bool(self.study.get_trials(deepcopy=False)[trial.number].intermediate_values)
 
     def _reseed(self, number: int) -> None:
         """Gives each point random numbers of its own, in the sampler and its inner samplers."""
@@ -188,7 +157,9 @@ class OptunaSearcher(Searcher):
 
 
 def make_study(
-    mode: str, pruner: optuna.pruners.BasePruner, sampler: optuna.samplers.BaseSampler | None = None
+    mode: str,
+    pruner: optuna.pruners.BasePruner | None = None,
+    sampler: optuna.samplers.BaseSampler | None = None,
 ) -> optuna.Study:
     """A study in memory."""
     import optuna
@@ -230,19 +201,21 @@ def pruner_in(config: Mapping[str, Any]) -> optuna.pruners.BasePruner:
     kind = named(config.get("pruner"), "pruner", "median", PRUNERS)
     known = [name for name in _pruner_arguments(kind) if name != "n_startup_trials"]
     beside = {key: value for key, value in config.items() if key in known}
-    return make_pruner(kind, beside | dict(config.get("pruner_config") or {}))
+    return make_pruner({**beside, **(config.get("pruner_config") or {}), "pruner": kind})
 
 
-def make_pruner(kind: str, given: Mapping[str, Any], where: str = METHOD_CONFIG) -> optuna.pruners.BasePruner:
-    """One of Optuna's pruners.
+def make_pruner(config: Mapping[str, Any], where: str = METHOD_CONFIG) -> optuna.pruners.BasePruner:
+    """The pruner that a section names, with the section's other settings.
 
     :param where: the section that the settings are written in
-    :raises ConfigError: for a setting that does not exist
+    :raises ConfigError: for a name or a setting that does not exist
     """
     import optuna
 
+    kind = named(config.get("pruner"), "pruner", "median", PRUNERS, where)
+    given = {key: value for key, value in config.items() if key != "pruner"}
     check_settings(given, _pruner_arguments(kind), where, f"Optuna's pruner {kind}")
-    given = _PRUNER_DEFAULTS.get(kind, {}) | dict(given)
+    given = _PRUNER_DEFAULTS.get(kind, {}) | given
     if kind == "patient":
         given = {"wrapped_pruner": optuna.pruners.MedianPruner(), **given}
     made: optuna.pruners.BasePruner = built(
@@ -289,13 +262,3 @@ def _suggest(trial: optuna.Trial, axis: Axis) -> Any:
     if axis.form == WHOLE:
         return trial.suggest_int(key, int(axis.low), int(axis.high), log=axis.log)
     return trial.suggest_float(key, axis.low, axis.high, log=axis.log)
-
-
-def _distribution(axis: Axis) -> optuna.distributions.BaseDistribution:
-    from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
-
-    if axis.form == CATEGORY:
-        return CategoricalDistribution(range(axis.size))
-    if axis.form == WHOLE:
-        return IntDistribution(int(axis.low), int(axis.high), log=axis.log)
-    return FloatDistribution(axis.low, axis.high, log=axis.log)
