@@ -11,23 +11,33 @@ whatever ends it, the episodes that were finished are kept.
 
 from __future__ import annotations
 
+import csv
+import io
 import json
 import shutil
 import signal
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from types import FrameType
 from typing import Any
 
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from rayfish.envs.env_kind import DEFAULT_AGENT
+from rayfish.envs.play import Actions, TimeStep
 from rayfish.errors import RayfishError, RunFailed
 from rayfish.experiment.words import Override, as_words
 from rayfish.files import atomic_write, folder_for
-from rayfish.run import episodes_table, player, provenance
-from rayfish.run.player import Game
-from rayfish.run.trajectories import Trajectories, writing_to
+from rayfish.metrics import names
+from rayfish.metrics.stats import bootstrap_ci
+from rayfish.run import player, provenance
+from rayfish.run.player import EpisodePlan, Game, PlayedEpisode, writing_to
+from rayfish.run.trajectories import Trajectories, as_json
 from rayfish.supervise import signals
 from rayfish.supervise.error_messages import explained
 from rayfish.text import counted
@@ -103,17 +113,8 @@ def rollout(
     :param trust: run the code that another user's run names
     :raises KeyboardInterrupt: it was stopped before an episode was over: nothing is kept
     """
-    game = player.prepare(
-        run,
-        overrides,
-        verb="rollout",
-        episodes=episodes,
-        steps=steps,
-        seed=seed,
-        explore=explore,
-        env=env,
-        trust=trust,
-    )
+    plan = EpisodePlan(episodes, steps, seed, explore)
+    game = player.prepare(run, overrides, plan, verb="rollout", env=env, trust=trust)
     folder = _place(game, out)
     with _Stop() as stop, _draft(folder) as draft:
         recording = _Recording(game, draft, save_info=save_info)
@@ -121,7 +122,7 @@ def rollout(
         try:
             recording.play(stop, progress)
         except (KeyboardInterrupt, RayfishError) as error:
-            if not recording.played:
+            if not recording.rows:
                 raise
             fault = error
         found = recording.finish(folder, as_words(overrides), stopped=fault is not None)
@@ -135,32 +136,40 @@ class _Recording:
     """One rollout while it is played, and its files.
 
     :param draft: the folder to write into
+    :param rows: what is kept of each finished episode
     """
 
     def __init__(self, game: Game, draft: Path, *, save_info: bool) -> None:
         self.game = game
         self.draft = draft
-        self.played: list[dict[str, Any]] = []
+        self.rows: list[dict[str, Any]] = []
         self._save_info = save_info
         self._trajectories: Trajectories | None = None
-        self._begun = time.perf_counter()
+        self._started = time.perf_counter()
 
     def play(self, stop: _Stop, progress: Callable[[int, float], None] | None) -> None:
         """All episodes, each noted when it is over."""
-        game = self.game
-        about = {"checkpoint": str(game.checkpoint), "env": game.env_name, "seed": game.seed}
+        game, save_info = self.game, self._save_info
+        about = {"checkpoint": str(game.checkpoint), "env": game.env_name, "seed": game.plan.seed}
         with explained(game.experiment), player.opened(game) as env:
-            self._trajectories = Trajectories(
-                self.draft / FILES[0], env, game.agent, save_info=self._save_info, about=about
+            trajectories = self._trajectories = Trajectories(
+                self.draft / FILES[0], env, game.agent, save_info=save_info, about=about
             )
-            for played in player.play(game, env, self._trajectories, stop.check):
-                self.played.append(episodes_table.row(played, save_info=self._save_info))
+
+            def see(step: int, actions: Actions, now: TimeStep) -> None:
+                trajectories(step, actions, now)
+                stop.check()
+
+            for played in player.play(game, env, see):
+                self.rows.append(_row(played, save_info=save_info))
                 if progress is not None:
-                    progress(len(self.played), played.total)
+                    progress(len(self.rows), played.total)
 
     def finish(self, folder: Path, overrides: list[str], *, stopped: bool) -> RecordedRollout:
         """Completes the files; `folder` is where they will be."""
-        game, columns = self.game, episodes_table.columns(self.played)
+        game = self.game
+        known = dict.fromkeys(name for row in self.rows for name in row)
+        columns: dict[str, list[Any]] = {name: [row.get(name) for row in self.rows] for name in known}
         if self._trajectories is None:
             raise RuntimeError("finish() comes after play()")
         self._trajectories.close()
@@ -168,29 +177,73 @@ class _Recording:
             folder=str(folder),
             checkpoint=str(game.checkpoint),
             env=game.env_name,
-            seed=game.seed,
-            explore=game.explore,
+            seed=game.plan.seed,
+            explore=game.plan.explore,
             overrides=overrides,
-            episodes=len(self.played),
+            episodes=len(self.rows),
             steps=sum(columns["length"]),
             rows=self._trajectories.rows,
             stopped=stopped,
-            seconds=round(time.perf_counter() - self._begun, 3),
-            statistics=episodes_table.statistics(columns),
+            seconds=round(time.perf_counter() - self._started, 3),
+            statistics=_statistics(columns),
             returns=columns["return"],
             lengths=columns["length"],
         )
-        with writing_to(self.draft):
-            episodes_table.write(self.draft, columns)
+        with writing_to(self.draft, out="folder"):
+            _write_episodes(self.draft, columns)
             summary = asdict(found) | {"versions": provenance.versions()}
-            for listed in (
-                "folder",
-                "returns",
-                "lengths",
-            ):  # the folder may be moved; the rest is in episodes
+            for listed in ("folder", "returns", "lengths"):  # it may be moved; the rest is in episodes
                 del summary[listed]
             atomic_write(self.draft / _SUMMARY, json.dumps(summary, indent=2) + "\n")
         return found
+
+
+def _row(played: PlayedEpisode, *, save_info: bool) -> dict[str, Any]:
+    """What is kept of an episode.
+
+    :param save_info: also the info of the reset, which belongs to no step
+    """
+    found: dict[str, Any] = {
+        "episode": played.number,
+        "seed": played.seed,
+        "return": played.total,
+        "length": played.length,
+        "terminated": played.terminated,
+        "truncated": played.truncated,
+        "seconds": played.seconds,
+    }
+    found |= {f"return/{policy}": value for policy, value in played.parts.items()}
+    found |= {names.env(name): value for name, value in played.figures.items()}
+    if save_info:
+        found["reset_info"] = as_json(played.reset_info.get(DEFAULT_AGENT, played.reset_info))
+    return found
+
+
+def _statistics(columns: Mapping[str, list[Any]]) -> dict[str, dict[str, float]]:
+    """Mean with its 95 % interval, spread and ends of everything that measures an episode."""
+    return {
+        name: _spread([float(value) for value in values if value is not None])
+        for name, values in columns.items()
+        if name in ("return", "length") or name.startswith(("return/", "env/"))
+    }
+
+
+def _spread(values: list[float]) -> dict[str, float]:
+    mean, low, high = bootstrap_ci(values, seed=0)
+    alike = min(values) == max(values)  # rounding must not make a spread of it
+    std = 0.0 if alike else float(np.std(values, ddof=1))
+    ends = {"min": min(values), "max": max(values)}
+    return {"mean": mean, "ci_low": low, "ci_high": high, "std": std, **ends}
+
+
+def _write_episodes(folder: Path, columns: dict[str, list[Any]]) -> None:
+    """`episodes.parquet` and `episodes.csv`."""
+    pq.write_table(pa.table(columns), folder / "episodes.parquet")
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(columns)
+    writer.writerows(zip(*columns.values(), strict=True))
+    atomic_write(folder / "episodes.csv", text.getvalue())
 
 
 class _Stop:
@@ -241,13 +294,13 @@ def _draft(folder: Path) -> Iterator[Path]:
     """A hidden folder beside `folder` that becomes it, or part of it, when all went well."""
     draft = folder.parent / f".writing-{folder.name}"
     with ExitStack() as stack:
-        with writing_to(folder):
+        with writing_to(folder, out="folder"):
             stack.enter_context(folder_for(folder))
             stack.callback(shutil.rmtree, draft, ignore_errors=True)
             shutil.rmtree(draft, ignore_errors=True)
             draft.mkdir()
         yield draft
-        with writing_to(folder):
+        with writing_to(folder, out="folder"):
             if folder.exists():
                 for name in FILES:
                     (draft / name).replace(folder / name)

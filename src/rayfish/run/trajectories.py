@@ -7,27 +7,38 @@ row closes when its agent is observed again or its episode ends, so that where a
 rewards in between are added up, as learners expect them.
 
 Rows are written in groups of some megabytes, so that memory does not grow with the number of
-episodes. Where several agents' spaces differ, see `columns.by_policy`.
+episodes. The columns of a space (where several agents' spaces differ, see `by_policy`):
+
+| space | column |
+|---|---|
+| Discrete, Box without axes | a number |
+| Box, MultiDiscrete, MultiBinary | a fixed-size list of the space's own number type (an image stays bytes) |
+| the same with two axes and more | the same list, marked as Arrow's tensor of that shape |
+| Dict, Tuple | one column per part: `observation.position`, `action.0` |
+
+pandas, Polars and DuckDB see lists in C order; pyarrow's `to_numpy_ndarray()` gives them their shape.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+import gymnasium as gym
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from rayfish.envs.env_kind import agents_and_spaces, is_multi_agent
-from rayfish.errors import EnvironmentFault, RayfishError
-from rayfish.files import why_unwritable
+from rayfish.envs.env_kind import DEFAULT_AGENT, agents_and_spaces
+from rayfish.envs.play import Actions, TimeStep
+from rayfish.errors import EnvironmentFault
 from rayfish.models.space_json import to_json
-from rayfish.run.columns import ColumnLeaf, as_json, by_policy
-from rayfish.run.player import PlayedStep, policy_of
+from rayfish.run.player import writing_to
 from rayfish.run.policy import Agent
 
 GROUP_BYTES = 32_000_000
@@ -50,7 +61,7 @@ Row = dict[str, Any]
 
 
 class Trajectories:
-    """Records what is played (a `player.Recorder`).
+    """Records what is played (a `player.See`).
 
     :param file: where to write; it is whole only after `close`
     :param env: the environment that is played
@@ -68,25 +79,23 @@ class Trajectories:
         self._lay_out(env)
         described = {"about": dict(about), "columns": self._described(), "spaces": self._spaces}
         schema = self._schema().with_metadata({"rayfish": json.dumps(described)})
-        with writing_to(file):
+        with writing_to(file, out="folder"):
             self._writer = pq.ParquetWriter(file, schema, compression="zstd")
         self._held: list[Row] = []
         self._held_bytes = 0
         self._written_to = -1  # the last episode of which rows are in the file
-        self._episode, self._step, self._finished = 0, 0, 0
+        self._episode, self._finished = -1, 0
         self._seen: dict[Any, Row] = {}
         self._open: dict[Any, Row] = {}
 
-    def begin(self, episode: int, now: PlayedStep) -> None:
-        """An episode was reset."""
-        self._episode, self._step = episode, 0
-        self._open.clear()
-        self._seen = {name: self._observation(name, value) for name, value in now.observations.items()}
-
-    def step(self, actions: Mapping[Any, Any], now: PlayedStep) -> None:
+    def __call__(self, step: int, actions: Actions, now: TimeStep) -> None:
         """Opens a row for every agent that acted, and closes those whose outcome is known."""
+        if step == 0:
+            self._episode += 1
+            self._open.clear()
+            self._seen.clear()
         for name, action in actions.items():
-            self._open[name] = self._opened(name, action)
+            self._open[name] = self._opened(step - 1, name, action)
         for name, reward in now.rewards.items():
             if name in self._open:
                 self._open[name]["reward"] += float(reward)
@@ -94,37 +103,34 @@ class Trajectories:
         for name in list(self._open):
             if name in now.observations or any(now.ended(name)):
                 self._close_row(name, now)
-        self._step += 1
-
-    def end(self) -> None:
-        """The episode is over: rows that still wait for an observation get none."""
-        for name in list(self._open):
-            self._close_row(name, PlayedStep({}, {}))
-        self._finished += 1
+        if now.over:  # rows that still wait for an observation get none
+            for name in list(self._open):
+                self._close_row(name, TimeStep({}, {}))
+            self._finished += 1
 
     def close(self) -> None:
         """Makes the file whole; of an episode that did not end nothing is kept."""
         self._held = [row for row in self._held if row["episode"] < self._finished]
-        with writing_to(self.file):
+        with writing_to(self.file, out="folder"):
             self._write()
             self._writer.close()
             if self._written_to >= self._finished:
                 self._drop_unfinished()
 
-    def _opened(self, name: Any, action: Any) -> Row:
-        policy = policy_of(self._agent, name)
+    def _opened(self, step: int, name: Any, action: Any) -> Row:
+        policy = self._agent.policy_of(name)
         acted = {leaf.column: leaf.of(action) for leaf in self._actions[policy]}
         return {
             "episode": self._episode,
-            "step": self._step,
-            "agent": None if name is None else str(name),
+            "step": step,
+            "agent": None if name == DEFAULT_AGENT else str(name),
             "policy": policy,
             "reward": 0.0,
             **self._seen[name],
             **acted,
         }
 
-    def _close_row(self, name: Any, now: PlayedStep) -> None:
+    def _close_row(self, name: Any, now: TimeStep) -> None:
         row = self._open.pop(name)
         row["terminated"], row["truncated"] = now.ended(name)
         if name in now.observations:
@@ -135,11 +141,11 @@ class Trajectories:
         self._held.append(row)
         self._held_bytes += self._row_bytes
         if self._held_bytes >= GROUP_BYTES:
-            with writing_to(self.file):
+            with writing_to(self.file, out="folder"):
                 self._write()
 
     def _observation(self, name: Any, value: Any) -> Row:
-        policy = policy_of(self._agent, name)
+        policy = self._agent.policy_of(name)
         if policy not in self._observations:
             raise EnvironmentFault(
                 f"the environment has an agent {name!r} that it did not declare",
@@ -180,8 +186,7 @@ class Trajectories:
 
     def _lay_out(self, env: Any) -> None:
         agents, observations, actions = agents_and_spaces(env)
-        names = agents if is_multi_agent(env) else (None,)
-        policies = {policy_of(self._agent, name): agent for name, agent in zip(names, agents, strict=True)}
+        policies = {self._agent.policy_of(agent): agent for agent in agents}
         seen = {policy: observations[agent] for policy, agent in policies.items()}
         done = {policy: actions[agent] for policy, agent in policies.items()}
         self._spaces = {
@@ -220,13 +225,129 @@ def _next(column: str) -> str:
     return f"next_{column}"
 
 
-@contextmanager
-def writing_to(file: Path) -> Iterator[None]:
-    """Tells a full disk, or a folder one may not write, in plain words."""
+@dataclass(frozen=True)
+class ColumnLeaf:
+    """One column: a part of a space that holds numbers.
+
+    :param column: its name in the file
+    :param path: the keys and indices that lead to it in an observation or action
+    """
+
+    column: str
+    path: tuple[Any, ...]
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+
+    @property
+    def size(self) -> int:
+        """How many numbers it holds."""
+        return int(np.prod(self.shape, dtype=np.int64))
+
+    @cached_property
+    def type(self) -> Any:
+        """The column's type in Arrow's words."""
+        number = pa.from_numpy_dtype(self.dtype)
+        if not self.shape:
+            return number
+        if self.size == 0:
+            return pa.list_(number)  # Arrow knows no fixed-size list of nothing
+        if len(self.shape) > 1 and self.dtype != np.bool_:
+            return pa.fixed_shape_tensor(number, self.shape)
+        return pa.list_(number, self.size)
+
+    def of(self, value: Any) -> np.ndarray[Any, Any]:
+        """This leaf's numbers in an observation or action: a copy, because environments reuse arrays.
+
+        :raises EnvironmentFault: the value has another structure or size than its space
+        """
+        part = value
+        try:
+            for key in self.path:
+                part = part[key]
+            numbers = np.array(part).astype(self.dtype, copy=False).reshape(-1)
+        except (LookupError, TypeError, ValueError) as error:
+            raise EnvironmentFault(
+                f"{self.column} cannot be written down: {type(error).__name__}: {error}",
+                "return what the space declares; `rayfish env check` tells more",
+            ) from error
+        if numbers.size != self.size:
+            raise EnvironmentFault(
+                f"{self.column} has shape {np.shape(part)}, its space declares {self.shape}",
+                "return what the space declares; `rayfish env check` tells more",
+            )
+        return numbers
+
+    def array(self, values: Sequence[np.ndarray[Any, Any] | None]) -> Any:
+        """The column of many rows; None is a missing value."""
+        missing = np.array([value is None for value in values])
+        if self.shape and self.size == 0:
+            return pa.array([None if value is None else [] for value in values], self.type)
+        blank = np.zeros(self.size, self.dtype)
+        flat = np.concatenate([blank if value is None else value for value in values])
+        if not self.shape:
+            return pa.array(flat, mask=missing)
+        lists = pa.FixedSizeListArray.from_arrays(pa.array(flat), self.size, mask=pa.array(missing))
+        return (
+            pa.ExtensionArray.from_storage(self.type, lists)
+            if isinstance(self.type, pa.FixedShapeTensorType)
+            else lists
+        )
+
+
+def leaves(space: gym.Space[Any], column: str, path: tuple[Any, ...] = ()) -> Iterator[ColumnLeaf]:
+    """The columns of a space, in its own order.
+
+    :raises EnvironmentFault: a kind of space that holds no fixed count of numbers
+    """
+    parts: Mapping[Any, gym.Space[Any]] | None = None
+    if isinstance(space, gym.spaces.Dict):
+        parts = space.spaces
+    elif isinstance(space, gym.spaces.Tuple):
+        parts = dict(enumerate(space.spaces))
+    if parts is not None:
+        for key, part in parts.items():
+            yield from leaves(part, f"{column}.{key}", (*path, key))
+    elif space.shape is not None and space.dtype is not None:
+        yield ColumnLeaf(column, path, tuple(space.shape), np.dtype(space.dtype))
+    else:
+        raise EnvironmentFault(
+            f"a {type(space).__name__} space ({column}) has no fixed count of numbers, so no column holds it",
+            "use Box, Discrete, MultiDiscrete, MultiBinary, Dict or Tuple",
+        )
+
+
+def by_policy(column: str, spaces: Mapping[str, gym.Space[Any]]) -> dict[str, list[ColumnLeaf]]:
+    """The columns of each policy: the same for all where their spaces are alike.
+
+    Else each has columns of its own, `observation.<policy>`, which are null in the others' rows.
+
+    :param spaces: policy -> its space
+    """
+    shared = {policy: list(leaves(space, column)) for policy, space in spaces.items()}
+    first = next(iter(shared.values()))
+    if all(found == first for found in shared.values()):
+        return shared
+    return {policy: list(leaves(space, f"{column}.{policy}")) for policy, space in spaces.items()}
+
+
+def as_json(value: Any) -> str:
+    """Whatever an environment puts into its info, as JSON text.
+
+    Arrays become lists and NumPy's numbers numbers; what JSON cannot hold becomes its `repr`.
+    """
     try:
-        yield
-    except OSError as error:
-        reason, remedy = why_unwritable(error, file)
-        raise RayfishError(
-            f"{file} cannot be written: {reason}", f"{remedy}, or name another folder with --out"
-        ) from error
+        return json.dumps(_plain(value), ensure_ascii=False, allow_nan=False)
+    except (TypeError, ValueError, RecursionError):  # a structure that contains itself
+        return json.dumps(repr(value), ensure_ascii=False)
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {str(key): _plain(part) for key, part in value.items()}
+    if isinstance(value, list | tuple | set | frozenset):
+        return [_plain(part) for part in value]
+    if hasattr(value, "tolist"):  # arrays, NumPy's numbers, tensors
+        return _plain(value.tolist())
+    if isinstance(value, float):
+        return value if np.isfinite(value) else repr(value)
+    return value if isinstance(value, str | int | bool | None) else repr(value)
