@@ -20,16 +20,9 @@ from rayfish.models.nested import as_arrays
 from rayfish.models.networks import FAMILIES
 from rayfish.models.spaces import MASK_KEY, split_mask
 from rayfish.models.summary import summary
-from rayfish.nested import map_nested
+from rayfish.nested import first_leaf, map_nested
 from rayfish.run import manifest
 from rayfish.run.policy_files import SavedPolicies, SavedPolicy
-
-
-def open_policy(saved: SavedPolicy, folder: SavedPolicies, device: str) -> Policy:
-    """The saved policy ready to act, with Rayfish's network or with RLlib's module."""
-    if saved.kind == "native":
-        return NetworkPolicy(saved, folder, device)
-    return ModulePolicy(saved, folder, device)
 
 
 class Policy:
@@ -63,10 +56,10 @@ class Policy:
         :param state: what the last call gave; None at the start of an episode
         """
         tensors = map_nested(self._tensor, self._normalise(observations))
-        rows = _rows(observations)
+        rows = len(first_leaf(observations))
         if self.recurrent and state is None:
             state = self.join([None] * rows)
-        if self.recurrent and (kept := _rows(state)) != rows:
+        if self.recurrent and (kept := len(first_leaf(state))) != rows:
             raise RayfishError(
                 f"{rows} observations, but the memory of {kept} episodes",
                 "call agent.reset() when the number of environments changes",
@@ -173,18 +166,18 @@ class NetworkPolicy(Policy):
             raise RayfishError("the action_mask forbids every action", "a mask allows at least one action")
         if self.recurrent:
             observations = map_nested(lambda leaf: leaf.unsqueeze(1), observations)
-        numbers, after = self.module(observations, state)
+        outputs, after = self.module(observations, state)
         if self.recurrent:
-            numbers = numbers.squeeze(1)
+            outputs = outputs.squeeze(1)
         if self._q and explore and self._temperature:
-            return soft_q(numbers, self._temperature, self.generator), after
+            return soft_q(outputs, self._temperature, self.generator), after
         if self._q:
             epsilon = self._epsilon if explore else 0.0
-            return epsilon_greedy(numbers, mask, epsilon, self.generator), after
-        chosen = choose(
-            numbers, self.action_space, squashed=self._squashed, explore=explore, generator=self.generator
+            return epsilon_greedy(outputs, mask, epsilon, self.generator), after
+        actions = choose(
+            outputs, self.action_space, squashed=self._squashed, explore=explore, generator=self.generator
         )
-        return chosen, after
+        return actions, after
 
 
 class ModulePolicy(Policy):
@@ -208,13 +201,6 @@ class ModulePolicy(Policy):
 
     def _act(self, observations: Any, state: Any, explore: bool) -> tuple[np.ndarray, Any]:
         return self._actor.act(observations, state, explore=explore)
-
-
-def _rows(tree: Any) -> int:
-    """The size of the batch axis."""
-    if isinstance(tree, dict):
-        return _rows(next(iter(tree.values())))
-    return _rows(tree[0]) if isinstance(tree, tuple) else int(tree.shape[0])
 
 
 def _replace(observations: Any, path: Sequence[Any], leaf: dict[str, Any]) -> Any:

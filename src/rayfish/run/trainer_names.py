@@ -87,7 +87,7 @@ class TrainerNames:
 
     def get_policy(self: Any, policy_id: str | None = None) -> Any:
         """RLlib's name: one policy, with `get_weights()`, `set_weights(...)` and `model`."""
-        from rayfish.run.agent_names import PolicyNames
+        from rayfish.run.policy import PolicyNames
 
         class TrainedPolicy(PolicyNames):
             """The policy that is being trained."""
