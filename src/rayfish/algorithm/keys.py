@@ -247,7 +247,7 @@ def _section(
     where = _written(experiment, name)
     if section is None:
         known = [*SECTIONS, *SECTION_ALIASES]
-        hint = _NO_SUGGESTION if next(left, None) is None else _suggest(name, known, _home_of(name))
+        hint = _NO_SUGGESTION if next(left, None) is None else _suggest(name, known, home_of(name))
         yield Problem(name, "there is no such section", hint, where)
         return
     if not isinstance(values, dict):
@@ -359,7 +359,7 @@ def _unknown(experiment: Experiment, section: str, key: str, algo: str | None) -
         if owners:
             what = f"{algo} has no such setting; {_joined(owners)} {'has' if len(owners) == 1 else 'have'}"
             return Problem(dotted, what, _other_algorithm(dotted, where, algo, owners[0], known), where)
-    return Problem(dotted, "there is no such key", _suggest(key, known, _home_of(key), f"{section}."), where)
+    return Problem(dotted, "there is no such key", _suggest(key, known, home_of(key), f"{section}."), where)
 
 
 def _is_offered(dotted: str, algo: str | None = None) -> bool:
@@ -385,7 +385,7 @@ def _of_preset(dotted: str, algo: str, owner: str) -> str:
     return f"the preset is tuned for {owner}: choose one for {algo}, or remove the key with ~{dotted}"
 
 
-def _home_of(key: str) -> str:
+def home_of(key: str) -> str:
     """The dotted key that a bare key belongs to, where some section has it."""
     if key in OLD_KEYS:
         return OLD_KEYS[key]

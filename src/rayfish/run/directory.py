@@ -27,24 +27,12 @@ from typing import TYPE_CHECKING, Any
 from rayfish.errors import CheckpointError, RayfishError, RunNotFound
 from rayfish.experiment.result_names import todays_metric
 from rayfish.experiment.tree import leaves
-from rayfish.files import atomic_link, atomic_write, last_write, parse_json, set_aside, why_unwritable
+from rayfish.files import Unreadable, atomic_write, last_write, read_keys, set_aside, why_unwritable
 from rayfish.legacy.checkpoints import refuse
 from rayfish.metrics import names
 from rayfish.run import lease, manifest
 from rayfish.run.lookup import SweepFolder, age, answering, few, newest_first, sweeps_at, wrong_types
 from rayfish.run.trust import save_config
-
-__all__ = [
-    "RunDirectory",
-    "atomic_link",
-    "atomic_write",
-    "damaged_runs",
-    "find_checkpoint",
-    "find_folder",
-    "find_resumable",
-    "find_run",
-    "list_runs",
-]
 
 if TYPE_CHECKING:
     from rayfish.experiment import Experiment
@@ -117,7 +105,7 @@ class RunDirectory:
             name=name,
             status=RUNNING,
             algo=experiment.algo.name,
-            env=_env_name(experiment),
+            env=env_name(experiment),
             seed=experiment.debugging.seed,
             tags=tags_of(experiment),
             counters={},
@@ -132,16 +120,11 @@ class RunDirectory:
         """The run that lies at `path`."""
         path = Path(path)
         try:
-            data = parse_json((path / "run.json").read_text(encoding="utf-8"))
+            data = read_keys(path / _RECORD)
         except FileNotFoundError:
             raise RunNotFound(f"{path} is not a run: it has no run.json", "rayfish runs list") from None
-        except ValueError as error:
-            line = f" at line {error.lineno}" if isinstance(error, json.JSONDecodeError) else ""
-            raise _damaged(path, f"is cut short or damaged{line}") from None
-        except OSError as error:
-            raise _damaged(path, f"cannot be read: {error.strerror}") from None
-        if not isinstance(data, dict):
-            raise _damaged(path, f"is damaged: it holds a {type(data).__name__}, not keys and values")
+        except Unreadable as error:
+            raise _damaged(path, str(error)) from None
         wrong = wrong_types(data)
         if wrong:
             raise _damaged(path, f"is damaged: {wrong}")
@@ -189,11 +172,6 @@ class RunDirectory:
     def checkpoints(self) -> Path:
         """The folder of the checkpoints."""
         return self.path / "checkpoints"
-
-    @property
-    def evaluations(self) -> Path:
-        """The folder of evaluation results, made on first use."""
-        return self._folder("evaluations")
 
     @property
     def status(self) -> str:
@@ -310,34 +288,21 @@ class RunDirectory:
         self._lease = lease.take(self.path, _RECORD, what, process, elsewhere=elsewhere)
         set_aside(self.path)
 
-    def checkpoint_path(self, iteration: int) -> Path:
-        """Where the checkpoint of an iteration lies."""
-        return self.checkpoints / f"{iteration:06d}"
-
     def list_checkpoints(self) -> list[Path]:
         """The complete checkpoints, oldest first (an unfinished one has another name)."""
         if not self.checkpoints.is_dir():
             return []
         return sorted(p for p in self.checkpoints.iterdir() if p.name.isdigit() and p.is_dir())
 
-    def link(self, name: str, checkpoint: Path) -> None:
-        """Point `checkpoints/last` or `checkpoints/best` at a checkpoint."""
-        atomic_link(self.checkpoints / name, checkpoint.name)
 
-    def _folder(self, name: str) -> Path:
-        folder = self.path / name
-        folder.mkdir(exist_ok=True)
-        return folder
+def all_runs(root: str | Path = DEFAULT_ROOT) -> list[RunDirectory]:
+    """Every run under `root`, newest first, then the damaged ones, with the reason in their data."""
+    return _runs_at(Path(root), "*/*/run.json")
 
 
 def list_runs(root: str | Path = DEFAULT_ROOT) -> list[RunDirectory]:
     """Every run under `root`, newest first; folders that cannot be read are left out."""
-    return [run for run in _runs_at(Path(root), "*/*/run.json") if run.status != DAMAGED]
-
-
-def damaged_runs(root: str | Path = DEFAULT_ROOT) -> list[RunDirectory]:
-    """The runs under `root` whose run.json cannot be read, with the status `damaged` and the reason."""
-    return [run for run in _runs_at(Path(root), "*/*/run.json") if run.status == DAMAGED]
+    return [run for run in all_runs(root) if run.status != DAMAGED]
 
 
 def find_folder(text: str | Path, root: str | Path = DEFAULT_ROOT) -> Path:
@@ -357,7 +322,7 @@ def find_folder(text: str | Path, root: str | Path = DEFAULT_ROOT) -> Path:
                 "rayfish runs list shows the runs here; name one, or a folder under its checkpoints/",
             )
     none_yet = "train one first (rayfish train cartpole), or give the path of a run"
-    found = newest_first([*_runs_at(Path(root), "*/*/run.json"), *sweeps_at(Path(root), "*/*/sweep.json")])
+    found = newest_first([*all_runs(root), *sweeps_at(Path(root), "*/*/sweep.json")])
     return answering(str(text), found, root, "run", none_yet)
 
 
@@ -538,7 +503,8 @@ def _safe(name: str) -> str:
     return cleaned or "run"
 
 
-def _env_name(experiment: Experiment) -> str:
+def env_name(experiment: Experiment) -> str:
+    """The environment as the experiment names it, or the class given from Python."""
     given = experiment.env
     if given is not None:
         return getattr(given, "__name__", type(given).__name__)
@@ -552,7 +518,7 @@ def tags_of(experiment: Experiment) -> list[str]:
 
 
 def _default_name(experiment: Experiment) -> str:
-    env = _env_name(experiment).replace(":", "/").rstrip("/").rpartition("/")[2]
+    env = env_name(experiment).replace(":", "/").rstrip("/").rpartition("/")[2]
     return f"{experiment.get('algo.name')}-{env}"
 
 

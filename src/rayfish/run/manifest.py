@@ -7,7 +7,6 @@ reader checks the files that it reads; a resume checks all, and that there are n
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 import time
 import zlib
@@ -17,7 +16,7 @@ from typing import Any
 
 import rayfish
 from rayfish.errors import CheckpointError
-from rayfish.files import parse_json
+from rayfish.files import Unreadable, read_keys
 from rayfish.run import signing
 
 LAYOUT = 3
@@ -39,20 +38,14 @@ def read_header(folder: Path) -> dict[str, Any]:
     """
     path = folder / HEADER
     try:
-        header = parse_json(path.read_text(encoding="utf-8"))
+        header = read_keys(path)
     except FileNotFoundError:
         raise CheckpointError(
             f"{folder} is not a Rayfish checkpoint: it has no rayfish.json",
             "rayfish runs list shows the runs here; name a run or a folder under its checkpoints/",
         ) from None
-    except json.JSONDecodeError as error:
-        raise CheckpointError(
-            f"{path} is cut short or damaged at line {error.lineno}", another(folder)
-        ) from error
-    except (OSError, ValueError) as error:
-        raise CheckpointError(f"{path} cannot be read: {error}", another(folder)) from error
-    if not isinstance(header, dict):
-        raise CheckpointError(f"{path} is damaged: it holds a {type(header).__name__}", another(folder))
+    except Unreadable as error:
+        raise CheckpointError(f"{path} {error}", another(folder)) from error
     layout = header.get("layout", 0)
     if isinstance(layout, int) and layout > LAYOUT:
         made = (header.get("versions") or {}).get("rayfish", "?")

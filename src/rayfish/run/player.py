@@ -27,7 +27,7 @@ from rayfish.experiment import Experiment
 from rayfish.experiment.words import Override, as_words
 from rayfish.files import why_unwritable
 from rayfish.run import manifest
-from rayfish.run.directory import find_checkpoint
+from rayfish.run.directory import env_name, find_checkpoint
 from rayfish.run.policy import Agent, load
 from rayfish.run.policy_files import read_policies
 from rayfish.run.trust import code_in_env, code_in_policies, is_trusted, own_paths, require
@@ -111,8 +111,7 @@ class Game:
     @property
     def env_name(self) -> str:
         """The environment as the experiment names it, or the class given from Python."""
-        given = self.experiment.env
-        return str(self.experiment.environment.env or getattr(given, "__name__", given))
+        return env_name(self.experiment)
 
     def act(self, now: TimeStep) -> Actions:
         """The actions of the policy."""

@@ -22,7 +22,7 @@ import gymnasium as gym
 import numpy as np
 
 from rayfish.errors import CheckpointError, ModelError
-from rayfish.files import parse_json
+from rayfish.files import Unreadable, read_keys
 from rayfish.models.space_json import from_json, to_json
 from rayfish.run import manifest
 
@@ -154,31 +154,22 @@ def read_policies(folder: Path, *, weights: bool = True) -> SavedPolicies:
         paths = [str(path) for path in data.get("paths", [])]
         return SavedPolicies(folder, data["algo"], policies, data["mapping"], data["mapping_function"], paths)
     except (KeyError, TypeError, AttributeError) as error:
-        raise _incomplete(folder, error) from error
+        lacks = f"it lacks {error}" if isinstance(error, KeyError) else str(error)
+        what = f"{folder / 'policy.json'} is incomplete: {lacks}"
+        raise CheckpointError(what, manifest.another(folder.parent)) from error
 
 
 def _read_description(folder: Path) -> dict[str, Any]:
     """`policy.json`, checked to be one that this Rayfish can read."""
     file = folder / "policy.json"
     manifest.require_files(folder.parent, f"{folder.name}/{file.name}")
+    another = manifest.another(folder.parent)
     try:
-        data = parse_json(file.read_text(encoding="utf-8"))
+        data = read_keys(file)
     except FileNotFoundError:
-        what = f"{folder.parent} holds no saved policy: {file} is missing"
-        raise CheckpointError(what, manifest.another(folder.parent)) from None
-    except ValueError as error:
-        line = f" at line {error.lineno}" if isinstance(error, json.JSONDecodeError) else ""
-        raise CheckpointError(
-            f"{file} is cut short or damaged{line}", manifest.another(folder.parent)
-        ) from error
-    except OSError as error:
-        raise CheckpointError(
-            f"{file} cannot be read: {error.strerror}", manifest.another(folder.parent)
-        ) from error
-    if not isinstance(data, dict):
-        raise CheckpointError(
-            f"{file} is damaged: it holds a {type(data).__name__}", manifest.another(folder.parent)
-        )
+        raise CheckpointError(f"{folder.parent} holds no saved policy: {file} is missing", another) from None
+    except Unreadable as error:
+        raise CheckpointError(f"{file} {error}", another) from error
     if data.get("layout", 0) > LAYOUT:
         raise CheckpointError(
             f"{file} has layout {data['layout']}, this Rayfish reads up to {LAYOUT}",
@@ -187,34 +178,25 @@ def _read_description(folder: Path) -> dict[str, Any]:
     return data
 
 
-def _incomplete(folder: Path, error: Exception) -> CheckpointError:
-    lacks = f"it lacks {error}" if isinstance(error, KeyError) else str(error)
-    return CheckpointError(
-        f"{folder / 'policy.json'} is incomplete: {lacks}", manifest.another(folder.parent)
-    )
-
-
 def _tensors(file: Path, sha256: str | None) -> dict[str, torch.Tensor]:
     """The weights in a file, checked against what `policy.json` says of it; older ones say nothing."""
     from safetensors import SafetensorError
     from safetensors.torch import load_file
 
-    manifest.require_files(file.parent.parent, f"{file.parent.name}/{file.name}")
+    checkpoint = file.parent.parent
+    manifest.require_files(checkpoint, f"{file.parent.name}/{file.name}")
     try:
         tensors = load_file(file)
-        if sha256 is not None and manifest.sha256(file) != sha256:
-            raise CheckpointError(
-                f"the weights {file} are not as they were written", manifest.another(file.parent.parent)
-            )
-        return tensors
     except FileNotFoundError:
-        raise CheckpointError(
-            f"the weights {file} are missing", manifest.another(file.parent.parent)
-        ) from None
+        raise CheckpointError(f"the weights {file} are missing", manifest.another(checkpoint)) from None
     except (OSError, SafetensorError) as error:
-        size = f"{file.stat().st_size:,} bytes"
-        what = f"the weights {file} ({size}) are cut short or damaged"
-        raise CheckpointError(what, manifest.another(file.parent.parent)) from error
+        what = f"the weights {file} ({file.stat().st_size:,} bytes) are cut short or damaged"
+        raise CheckpointError(what, manifest.another(checkpoint)) from error
+    if sha256 is not None and manifest.sha256(file) != sha256:
+        raise CheckpointError(
+            f"the weights {file} are not as they were written", manifest.another(checkpoint)
+        )
+    return tensors
 
 
 def _read_policy(name: str, entry: dict[str, Any], tensors: dict[str, torch.Tensor]) -> SavedPolicy:

@@ -10,9 +10,9 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from rayfish.algorithm.keys import home_of
 from rayfish.experiment import Experiment
 from rayfish.experiment.result_names import old_results
-from rayfish.legacy.hydra_keys import OLD_KEYS
 from rayfish.metrics.collect import EPISODE_KEY
 
 if TYPE_CHECKING:
@@ -179,15 +179,13 @@ class ConfigNames(dict[str, Any]):
 
     def __missing__(self, key: str) -> Any:
         """The value of an old name."""
-        today = OLD_KEYS.get(key, "").rpartition(".")[2]
+        today = home_of(key).rpartition(".")[2]
         if not super().__contains__(today):
             raise KeyError(key)
         return self[today]
 
     def __contains__(self, key: object) -> bool:
-        return super().__contains__(key) or super().__contains__(
-            OLD_KEYS.get(str(key), "").rpartition(".")[2]
-        )
+        return super().__contains__(key) or super().__contains__(home_of(str(key)).rpartition(".")[2])
 
     def get(self, key: str, default: Any = None) -> Any:
         """The value of a name, old or new; else `default`."""

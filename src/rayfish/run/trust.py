@@ -160,6 +160,7 @@ def code_in_env(experiment: Experiment, words: Sequence[str] = ()) -> list[str]:
     :param experiment: the one that is played, with the user's words laid upon it
     :param words: what the user has set, `key=value`; not asked about
     """
+    from rayfish.envs.resolve import is_installed
     from rayfish.envs.spec import env_config_of, from_experiment
 
     own = _values(words)
@@ -196,19 +197,6 @@ def _values(words: Sequence[str]) -> dict[str, Any]:
 def _may_be_code(text: str) -> bool:
     """Whether a text has the form of an import path: rather once too often than once too seldom."""
     return ":" in text or ".py" in text or is_dotted_name(text.strip())
-
-
-def is_installed(name: str) -> bool:
-    """Whether an environment's name is an id that an installed package has registered, and no import path."""
-    from rayfish.envs import catalog
-    from rayfish.legacy.env_names import todays_env
-
-    name = name.strip()
-    if ":" in name or name.endswith(".py"):
-        return False
-    today = todays_env(name)
-    name = today.env if today is not None else name
-    return catalog.find_id(name) is not None or name in catalog.offered()
 
 
 def sign(folder: Path) -> list[str]:
@@ -347,6 +335,8 @@ def _checkpoints(run: Path) -> list[Path]:
 
 def _code_in(config: Mapping[str, Any]) -> list[str]:
     """The settings of an experiment that name code, for the user's eye."""
+    from rayfish.envs.resolve import is_installed
+
     found = []
     for key, value in tree.leaves(dict(config)):
         code = key in _CODE_KEYS or key.startswith("callbacks.") or key.endswith("custom_model")
