@@ -17,21 +17,19 @@ from __future__ import annotations
 
 import errno
 import os
-import platform
 import shutil
 import time
 from contextlib import suppress
-from importlib.metadata import PackageNotFoundError, version
+from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import rayfish
 from rayfish import text
 from rayfish.algorithm.contradictions import INEXACT
 from rayfish.envs.env_kind import in_short
 from rayfish.errors import CheckpointError, RayfishError
 from rayfish.files import atomic_link, exchange, is_full, why_unwritable
-from rayfish.run import manifest, trust
+from rayfish.run import manifest, provenance, trust
 from rayfish.run.manifest import REPLAY, read_header, require_whole
 
 if TYPE_CHECKING:
@@ -40,7 +38,6 @@ if TYPE_CHECKING:
     from rayfish.run.trainer import Trainer
 
 _DRAFTS = (".writing-", ".dropping-", ".aside-")
-_PACKAGES = ("ray", "torch", "gymnasium", "numpy")
 
 
 def write(
@@ -94,15 +91,13 @@ def _fill(draft: Path, trainer: Trainer, best: dict[str, Any] | None, *, to_play
     from rayfish.run.policy import save_policy
     from rayfish.run.policy_files import is_native
 
-    parts = None
     if not to_play:
         _fill_training(draft, trainer)
-    else:
-        parts = trainer.policy_parts()
-        if not all(is_native(module) for module in parts["modules"].values()):
-            trainer.algorithm.save_to_path(str((draft / "algorithm").resolve()))
+    parts = trainer.policy_parts()
+    if to_play and not all(is_native(module) for module in parts["modules"].values()):
+        trainer.algorithm.save_to_path(str((draft / "algorithm").resolve()))
     hide_variables(draft / "algorithm", trainer.experiment.variables)
-    save_policy(draft / "policy", **(parts or trainer.policy_parts()))
+    save_policy(draft / "policy", **parts)
     trainer.experiment.save(draft / "config.yaml")
     manifest.write_header(draft, _header(trainer) | {"best": best})
 
@@ -139,9 +134,13 @@ def require_fitting(folder: Path, header: dict[str, Any], trainer: Trainer) -> N
     require_same_task(folder, header, trainer.experiment)
     for agent, made in header.get("spaces", {}).items():
         here = _spaces(trainer).get(agent)
-        if here != made:
+        pairs = zip(("observations", "actions"), made, here or made, strict=True)
+        differing = [f"{what} {then} then, {now} now" for what, then, now in pairs if then != now]
+        if here is None:
+            differing = ["it had other agents"]
+        if differing:
             raise CheckpointError(
-                f"{folder} was made with other spaces of {header['env']}: {_differing(made, here)}",
+                f"{folder} was made with other spaces of {header['env']}: {differing[0]}",
                 "give the env_config of that run, or train again",
             )
 
@@ -152,8 +151,7 @@ def require_same_task(folder: Path, header: dict[str, Any], experiment: Experime
     :raises CheckpointError: it was made with others
     """
     require_same_ray(folder, header)
-    wanted = {"algo": "algo.name", "env": "environment.env"}
-    for what, key in wanted.items():
+    for what, key in {"algo": "algo.name", "env": "environment.env"}.items():
         made, here = header[what], experiment.get(key)
         if made != here:
             raise CheckpointError(
@@ -219,14 +217,8 @@ def in_words(folder: Path) -> str:
 
 
 def _header(trainer: Trainer) -> dict[str, Any]:
-    versions = {"rayfish": rayfish.__version__, "python": platform.python_version()}
-    for package in _PACKAGES:
-        try:
-            versions[package] = version(package)
-        except PackageNotFoundError:
-            continue
     return {
-        "versions": versions,
+        "versions": provenance.versions(),
         "algo": trainer.experiment.algo.name,
         "env": trainer.experiment.environment.env,
         "spaces": _spaces(trainer),
@@ -258,14 +250,6 @@ def _spaces(trainer: Trainer) -> dict[str, list[str]]:
         str(agent): [in_short(info.observation_spaces[agent]), in_short(info.action_spaces[agent])]
         for agent in info.agents
     }
-
-
-def _differing(made: list[str], here: list[str] | None) -> str:
-    if here is None:
-        return "it had other agents"
-    what = "observations" if made[0] != here[0] else "actions"
-    index = 0 if what == "observations" else 1
-    return f"{what} {made[index]} then, {here[index]} now"
 
 
 class Checkpoints:

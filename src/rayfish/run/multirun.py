@@ -14,7 +14,6 @@ from rayfish.experiment import Experiment
 from rayfish.metrics.sinks import newest_first
 from rayfish.metrics.stats import bootstrap_ci
 from rayfish.run import preflight
-from rayfish.run.choose import with_fitting_algorithm
 from rayfish.run.directory import STOPPED, RunDirectory
 from rayfish.run.engine import RayOptions, running_ray
 from rayfish.run.train import train
@@ -33,7 +32,7 @@ def several(
 
     :param refused: experiments of the same file that cannot be trained, told first and in the table
     """
-    experiments = [(words, with_fitting_algorithm(experiment)) for words, experiment in experiments]
+    experiments = [(words, preflight.with_fitting_algorithm(experiment)) for words, experiment in experiments]
     strict = [] if common.get("fit") else [experiment for _, experiment in experiments if not experiment.fit]
     problems = {str(p): p for experiment in strict for p in preflight.check(experiment, options)}
     if problems:  # all of them before the first run, not an hour later

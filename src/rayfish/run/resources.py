@@ -138,12 +138,9 @@ def advice(metrics: Mapping[str, float], experiment: Experiment, torch_threads: 
 
     :param torch_threads: those of the part that learns or acts in this process
     """
-    shares = {
-        "learner": metrics.get(names.LEARN_SHARE, 0.0),
-        "inference": metrics.get(names.INFERENCE_SHARE, 0.0),
-    }
-    part = max(shares, key=shares.__getitem__)
-    if metrics.get(names.TIME_ITERATION, 0.0) < SLOW_S or shares[part] < DOMINATES:
+    shares = {"learner": names.LEARN_SHARE, "inference": names.INFERENCE_SHARE}
+    share, part = max((metrics.get(name, 0.0), part) for part, name in shares.items())
+    if metrics.get(names.TIME_ITERATION, 0.0) < SLOW_S or share < DOMINATES:
         return ""
     cpus, gpu = machine_cpus(), gpus_of(requests(experiment)) > 0
     can = []
@@ -159,7 +156,7 @@ def advice(metrics: Mapping[str, float], experiment: Experiment, torch_threads: 
         can.append(
             f"{VARIABLE}={cpus} lets torch use all {cpus} cores (now {torch_threads}), if they are idle"
         )
-    return f"{part} takes {text.percent(shares[part])} of the time: {'; '.join(can)}" if can else ""
+    return f"{part} takes {text.percent(share)} of the time: {'; '.join(can)}" if can else ""
 
 
 def remote_workers(experiment: Experiment) -> int:
@@ -178,34 +175,28 @@ def problems(experiment: Experiment, options: RayOptions) -> list[Problem]:
     except (TypeError, ValueError):
         return []  # a wrong type, which the key check names
     try:
-        have_cpus, have_gpus = _answered(options)
+        require_answer(options.address or "")
+        have_cpus, have_gpus = offered(options)
     except RayfishError as error:
         return [Problem("--on", error.what, error.hint)]
     where = f"the cluster at {options.address}" if options.address else "this machine"
+
+    def shortage(total: float, kind: str, have: float) -> str:
+        listed = _listed(asked, f"{kind.lower()}s")
+        return f"asks for {_count(total, kind)}: {listed}; {where} has {have:g}"
+
     found = []
     if cpus_of(asked) > have_cpus:
-        fitting = fitting_runners(experiment, have_cpus)
-        found.append(
-            Problem(
-                "resources",
-                f"asks for {_count(cpus_of(asked), 'CPU')}: {_listed(asked, 'cpus')}; "
-                f"{where} has {have_cpus:g}",
-                f"set rollouts.num_env_runners={fitting}, or --fit"
-                + (", or --ray-num-cpus to oversubscribe" if not options.address else ""),
-                experiment.origins.get("rollouts.num_env_runners", ""),
-            )
-        )
+        hint = f"set rollouts.num_env_runners={fitting_runners(experiment, have_cpus)}, or --fit"
+        hint += "" if options.address else ", or --ray-num-cpus to oversubscribe"
+        what = shortage(cpus_of(asked), "CPU", have_cpus)
+        found.append(Problem("resources", what, hint, experiment.origins.get("rollouts.num_env_runners", "")))
     if gpus_of(asked) > have_gpus:
-        found.append(
-            Problem(
-                "resources",
-                f"asks for {_count(gpus_of(asked), 'GPU')}: {_listed(asked, 'gpus')}; "
-                f"{where} has {have_gpus:g}",
-                "set learners.num_gpus_per_learner=0 and resources.num_gpus=0, or --fit",
-                experiment.origins.get("learners.num_gpus_per_learner", "")
-                or experiment.origins.get("resources.num_gpus", ""),
-            )
-        )
+        what = shortage(gpus_of(asked), "GPU", have_gpus)
+        hint = "set learners.num_gpus_per_learner=0 and resources.num_gpus=0, or --fit"
+        keys = ("learners.num_gpus_per_learner", "resources.num_gpus")
+        origin = next((experiment.origins[key] for key in keys if experiment.origins.get(key)), "")
+        found.append(Problem("resources", what, hint, origin))
     return found
 
 
@@ -224,33 +215,26 @@ def _count(number: float, what: str) -> str:
 
 
 def require_answer(address: str) -> None:
-    """An address where nothing listens is told at once, which Ray takes long for.
+    """Reports at once an address where nothing listens, which Ray takes long for.
 
     :raises RayfishError: nothing listens there
     """
+    if not address or address in ("auto", "local"):
+        return
+    if ":" not in address:
+        what = f"{address!r} is no address of a Ray cluster"
+        raise RayfishError(what, "give HOST:PORT, or ray://HOST:PORT")
     found = re.fullmatch(r"(?:ray://)?(?P<host>[^/:]+):(?P<port>\d+)", address)
-    if address and address not in ("auto", "local") and ":" not in address:
+    if found is None:
+        return
+    try:
+        socket.create_connection((found["host"], int(found["port"])), timeout=5).close()
+    except (OSError, OverflowError) as error:
+        why = getattr(error, "strerror", None) or str(error)
         raise RayfishError(
-            f"{address!r} is no address of a Ray cluster", "give HOST:PORT, or ray://HOST:PORT"
-        )
-    if found:
-        try:
-            socket.create_connection((found["host"], int(found["port"])), timeout=5).close()
-        except (OSError, OverflowError) as error:
-            why = getattr(error, "strerror", None) or str(error)
-            raise RayfishError(
-                f"no Ray answers at {address}: {why}",
-                "check host and port, start Ray there (ray start --head), or leave out --on to train here",
-            ) from error
-
-
-def _answered(options: RayOptions) -> tuple[float, float]:
-    """CPUs and GPUs on offer.
-
-    :raises RayfishError: nothing listens at the address
-    """
-    require_answer(options.address or "")
-    return offered(options)
+            f"no Ray answers at {address}: {why}",
+            "check host and port, start Ray there (ray start --head), or leave out --on to train here",
+        ) from error
 
 
 def fitting_runners(experiment: Experiment, cpus: float) -> int:
@@ -265,14 +249,12 @@ def fit(experiment: Experiment, options: RayOptions) -> tuple[Experiment, list[s
     wrong = signatures.problems(experiment)
     if wrong:
         raise ConfigError(wrong)
-    have_cpus, have_gpus = _answered(options)
+    require_answer(options.address or "")
+    have_cpus, have_gpus = offered(options)
     changed = _without_gpus(experiment) if gpus_of(requests(experiment)) > have_gpus else experiment
     for key in ("evaluation.evaluation_num_env_runners", "learners.num_learners"):
-        if (
-            cpus_of(requests(changed)) > have_cpus
-            and fitting_runners(changed, have_cpus) == 0
-            and changed.get(key)
-        ):
+        too_many = cpus_of(requests(changed)) > have_cpus and not fitting_runners(changed, have_cpus)
+        if too_many and changed.get(key):
             changed = changed.with_values({key: 0, **_following(changed, key)}, _FIT)
     if cpus_of(requests(changed)) > have_cpus:
         runners = fitting_runners(changed, have_cpus)

@@ -34,7 +34,6 @@ from rayfish.run.checkpoint import (
     require_same_task,
     require_whole,
 )
-from rayfish.run.choose import with_fitting_algorithm
 from rayfish.run.directory import DONE, RunDirectory, find_checkpoint, find_resumable
 from rayfish.run.engine import RayOptions
 from rayfish.run.lease import Taken
@@ -79,37 +78,28 @@ def train(
     :param trust: go on with, or start from, what another user made, which runs the code in it
     """
     options = ray_options or RayOptions()
+    directory: RunDirectory | None = None
     donor: Path | None = None
     if resume is not None:
         directory = RunDirectory.open(find_resumable(resume))
-        saved = Experiment.load(directory.config_file)
-        require_run(directory.path, saved, trust=trust)
-        experiment = extended(saved, overrides)
+        experiment = _continued(directory, overrides, trust=trust)
         finished = note_on_end(directory, experiment)
         if finished:
             print(finished)
             return directory.path
         directory.require_idle()
         Checkpoints(directory.checkpoints, experiment.checkpoint).require_continuable()
-        if env is not None:
-            experiment = replace(experiment, env=env)
+        experiment = experiment if env is None else replace(experiment, env=env)
     else:
-        directory = None
         donor = _donor(str(restore), trust=trust) if restore is not None else None
         if donor is not None and experiment is None:
             experiment = replace(extended(Experiment.load(donor / "config.yaml"), overrides), env=env)
         else:
             experiment = as_experiment(experiment, *overrides, env=env, config_dir=config_dir)
-        experiment = with_fitting_algorithm(with_warm_start(experiment, trust=trust))
+        experiment = preflight.with_fitting_algorithm(with_warm_start(experiment, trust=trust))
         if donor is not None:
             require_same_task(donor, read_header(donor), experiment)
-    notes = [*experiment.notes, *filter(None, [signing.note()])]
-    if fit or experiment.fit:
-        experiment, changes = resources.fit(experiment, options)
-        notes += changes
-    info = preflight.require(experiment, options)
-    notes += preflight.remarks(experiment, info)
-    notes += filter(None, [*info.notices, preflight.note_on_saving(experiment, info)])
+    experiment, info, notes = _checked(experiment, options, fit=fit)
     if directory is None:
         directory = RunDirectory.create(experiment, command=command or sys.argv)
     resumed = resume is not None
@@ -119,6 +109,30 @@ def train(
             run.iterate()
         run.finish()
     return directory.path
+
+
+def _continued(directory: RunDirectory, overrides: Sequence[Override], *, trust: bool) -> Experiment:
+    """The experiment of a run that is resumed, with what the resume changes."""
+    saved = Experiment.load(directory.config_file)
+    require_run(directory.path, saved, trust=trust)
+    return extended(saved, overrides)
+
+
+def _checked(
+    experiment: Experiment, options: RayOptions, *, fit: bool
+) -> tuple[Experiment, EnvInfo, list[str]]:
+    """The experiment (shrunk to the machine, if need be), its environment, and notes for the user.
+
+    :raises ConfigError: with every problem
+    """
+    notes = [*experiment.notes, signing.note()]
+    if fit or experiment.fit:
+        experiment, changes = resources.fit(experiment, options)
+        notes += changes
+    info = preflight.require(experiment, options)
+    notes += preflight.remarks(experiment, info)
+    notes += [*info.notices, preflight.note_on_saving(experiment, info)]
+    return experiment, info, [note for note in notes if note]
 
 
 def _donor(named: str, *, trust: bool) -> Path:

@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -32,7 +32,7 @@ from rayfish.generators import undisturbed
 from rayfish.metrics.collect import WINDOW, Collector
 from rayfish.printable import printable
 from rayfish.run import autotune, checkpoint, manifest, preflight, resources
-from rayfish.run.choose import with_fitting_algorithm
+from rayfish.run.directory import RunDirectory, find_checkpoint
 from rayfish.run.engine import RayOptions, repeatable_kernels, running_ray
 from rayfish.run.trainer_names import TrainerNames, as_evaluation
 from rayfish.run.trust import require_checkpoint
@@ -77,7 +77,7 @@ class Trainer(TrainerNames):
     ) -> None:
         self._trust = trust
         made = as_experiment(experiment, *overrides, env=env, config=config, config_dir=config_dir)
-        self.experiment = with_fitting_algorithm(with_warm_start(made, trust=trust))
+        self.experiment = preflight.with_fitting_algorithm(with_warm_start(made, trust=trust))
         options = ray_options or RayOptions()
         if info is None:
             self._fit(options)
@@ -100,7 +100,7 @@ class Trainer(TrainerNames):
             name, paths = self.experiment.algo.name, self.experiment.paths
             workers = resources.remote_workers(self.experiment)
             self._open.enter_context(running_ray(options, paths, workers, partial(import_ahead, name)))
-            self._open.enter_context(worker_output_to(_print, self._log_level))
+            self._open.enter_context(worker_output_to(_print, self.experiment.debugging.log_level))
             if self.experiment.debugging.deterministic:
                 self._open.enter_context(repeatable_kernels())
             self._scratch = self._open.enter_context(
@@ -148,7 +148,7 @@ class Trainer(TrainerNames):
     def save(self, folder: str | Path | None = None) -> Path:
         """Writes a checkpoint and gives its folder; without a name, into a new run folder."""
         if folder is None:
-            folder = self._own_folder() / "checkpoints" / f"{self.iteration:06d}"
+            folder = self._own_folder / "checkpoints" / f"{self.iteration:06d}"
         with self._watched(), self.losses.of_learners(self):
             Path(folder).parent.mkdir(parents=True, exist_ok=True)
             self.saved = checkpoint.write(Path(folder), self)
@@ -163,8 +163,6 @@ class Trainer(TrainerNames):
         folder = folder or self.saved
         if folder is None:
             raise RayfishError("this Trainer has saved nothing yet", "trainer.restore(folder)")
-        from rayfish.run.directory import find_checkpoint
-
         path = find_checkpoint(str(folder), order=("last", "best"))
         header = checkpoint.read_header(path)
         checkpoint.require_fitting(path, header, self)
@@ -207,16 +205,16 @@ class Trainer(TrainerNames):
         if saved is not None:
             return as_evaluation(self._play(saved, trust=self._trust))
         if self.algorithm.eval_env_runner_group is None:
-            return as_evaluation(self._evaluate_saved())
+            with self._saved_policy() as place, self.watch.expecting_progress():
+                return as_evaluation(self._play(place, trust=True))
         with self._watched(), self.watch.expecting_progress(), undisturbed():
             return as_evaluation(evaluation_metrics(self.algorithm.evaluate()))
 
-    def _evaluate_saved(self) -> dict[str, float]:
-        """Without evaluation runners of its own: the policy as it would be saved now, played here."""
+    @contextmanager
+    def _saved_policy(self) -> Iterator[Path]:
+        """A checkpoint of the policies as they are now, to play with in this process."""
         with tempfile.TemporaryDirectory() as folder, self._watched():
-            place = checkpoint.write(Path(folder) / "checkpoint", self, to_play=True)
-            with self.watch.expecting_progress():
-                return self._play(place, trust=True)
+            yield checkpoint.write(Path(folder) / "checkpoint", self, to_play=True)
 
     def _play(self, saved: str | Path, *, trust: bool) -> dict[str, float]:
         """Episodes of a checkpoint in this process, which leaves the training as it is."""
@@ -240,8 +238,7 @@ class Trainer(TrainerNames):
         if self._agent is None:
             from rayfish.run.policy import load
 
-            with tempfile.TemporaryDirectory() as folder, self._watched(), undisturbed():
-                place = checkpoint.write(Path(folder) / "checkpoint", self, to_play=True)
+            with self._saved_policy() as place, undisturbed():
                 self._agent = load(place, trust=True)
             self._agent.seed(int(self.experiment.debugging.seed or 0))
         return self._agent
@@ -293,18 +290,12 @@ class Trainer(TrainerNames):
             notes += changes
         print(*(f"note: {note}" for note in notes), sep="\n", end="\n" if notes else "")
 
-    @property
-    def _log_level(self) -> str:
-        return self.experiment.debugging.log_level
-
     def _collector(self) -> Collector:
         runners = int(self.experiment.rollouts.num_env_runners or 0)
         envs = int(self.experiment.rollouts.num_envs_per_env_runner or 1)
         window = self.experiment.get("reporting.metrics_num_episodes_for_smoothing") or WINDOW
-        parallel = envs * max(runners, 1)
-        return Collector(
-            runners=runners, parallel_envs=parallel, trained=self._trained_counter(), window=window
-        )
+        trained, parallel = self._trained_counter(), envs * max(runners, 1)
+        return Collector(runners=runners, parallel_envs=parallel, trained=trained, window=window)
 
     def _trained_counter(self) -> str:
         """RLlib's counter of the steps learnt from; its own PPO has none that is right."""
@@ -321,7 +312,7 @@ class Trainer(TrainerNames):
 
     @property
     def _setup_worker(self) -> Callable[[str], None]:
-        return partial(setup_worker, level=self._log_level)
+        return partial(setup_worker, level=self.experiment.debugging.log_level)
 
     def _build(self) -> Any:
         from rayfish.algorithm.build import build_algorithm
@@ -371,12 +362,9 @@ class Trainer(TrainerNames):
         load_normaliser(self.algorithm, Path(folder) / "algorithm")
         sync_runners(self.algorithm)
 
+    @cached_property
     def _own_folder(self) -> Path:
-        from rayfish.run.directory import RunDirectory
-
-        if not hasattr(self, "_directory"):
-            self._directory = RunDirectory.create(self.experiment, command="rayfish.Trainer")
-        return self._directory.path
+        return RunDirectory.create(self.experiment, command="rayfish.Trainer").path
 
 
 def extended(saved: Experiment, overrides: Sequence[Override]) -> Experiment:
@@ -402,8 +390,6 @@ def with_warm_start(experiment: Experiment, *, trust: bool = False) -> Experimen
     :param trust: the user trusts whoever made it
     :raises RayfishError: there is no such run or checkpoint, or it is not trusted
     """
-    from rayfish.run.directory import find_checkpoint
-
     named = experiment.algo.checkpoint_path
     if not named:
         return experiment

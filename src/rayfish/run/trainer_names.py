@@ -131,9 +131,7 @@ class TrainerNames:
         """RLlib's name for `close`."""
         self.close()
 
-    def cleanup(self: Any) -> None:
-        """RLlib's name for `close`."""
-        self.close()
+    cleanup = stop
 
     def _explores(self: Any, explore: bool | None) -> bool:
         said = (explore, self.experiment.exploration.explore, self.experiment.get("rollouts.explore"))

@@ -72,7 +72,10 @@ def require(folder: Path, reasons: Sequence[str], *, trust: bool = False) -> Non
     :param trust: the user has agreed already
     :raises NotTrusted: the user does not, or cannot be asked
     """
-    if trust or _is_accepted(folder) or _agrees(folder, reasons):
+    lines = "".join(f"  {reason}\n" for reason in reasons)
+    question = f"{folder} is not signed with your key. Opening it runs code:\n{lines}"
+    agreed = trust or _is_accepted(folder) or answered(f"{question}Do you trust whoever made it? [y/N] ")
+    if agreed:
         accept(folder)
         return
     shown = "; ".join(reasons[:4]) + (f"; and {len(reasons) - 4} more" if len(reasons) > 4 else "")
@@ -118,9 +121,8 @@ def require_sweep(folder: Path, data: Mapping[str, Any], *, trust: bool = False)
     source = data.get("source") or {}
     named = {key: source.get(key) for key in ("program", "function", "experiment") if source.get(key)}
     reasons = [f"its {key}: {value}" for key, value in named.items()]
-    reasons += (
-        [f"words of its experiment: {' '.join(map(str, source['words']))}"] if "words" in source else []
-    )
+    if "words" in source:
+        reasons.append(f"words of its experiment: {' '.join(map(str, source['words']))}")
     reasons += ["the commands in its jobs.json"] if (folder / JOBS).is_file() else []
     require(folder, [*reasons, "its trials and what came from Python are pickled"], trust=trust)
     _sign_for_good(folder)
@@ -266,8 +268,7 @@ def _sign_checkpoint(folder: Path) -> list[str]:
         manifest.require_whole(folder, header)
     except CheckpointError as error:
         return [error.what]
-    text = manifest.header_text(folder, header)
-    atomic_write(folder / manifest.HEADER, text)
+    atomic_write(folder / manifest.HEADER, manifest.header_text(folder, header))
     return []
 
 
@@ -301,9 +302,9 @@ def _sweep_is_own(folder: Path, data: Mapping[str, Any]) -> bool:
         if own and (folder / JOBS).is_file():
             jobs = parse_json((folder / JOBS).read_text(encoding="utf-8"))
             own = signing.json_is_own(JOBS, jobs)
+        return own
     except (OSError, ValueError):
         return False
-    return own
 
 
 def answered(question: str) -> bool:
@@ -357,10 +358,3 @@ def _texts(value: Any) -> Iterator[str]:
     elif isinstance(value, list | tuple):
         for part in value:
             yield from _texts(part)
-
-
-def _agrees(folder: Path, reasons: Sequence[str]) -> bool:
-    """Asks on the terminal; without one the answer is no."""
-    lines = "".join(f"  {reason}\n" for reason in reasons)
-    question = f"{folder} is not signed with your key. Opening it runs code:\n{lines}"
-    return answered(f"{question}Do you trust whoever made it? [y/N] ")
