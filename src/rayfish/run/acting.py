@@ -28,7 +28,6 @@ from rayfish.run.policy_files import SavedPolicies, SavedPolicy
 class Policy:
     """A network with its spaces, normaliser and action rules.
 
-    :param module: the torch module
     :param recurrent: whether it remembers within an episode
     """
 
@@ -139,7 +138,8 @@ class NetworkPolicy(Policy):
         self._q = family == "q"
         self._squashed = family == "policy"
         self._masked = split_mask(self.observation_space)[1] is not None
-        self._epsilon = _last_value(saved.model.get("epsilon", 0.0))
+        epsilon = saved.model.get("epsilon") or 0.0  # or a schedule [[step, value], ...]
+        self._epsilon = float(epsilon[-1][1] if isinstance(epsilon, list | tuple) else epsilon)
         self._temperature = saved.model.get(TEMPERATURE)
         model = {**saved.model, "paths": [*folder.paths, *saved.model.get("paths", [])]}
         critic = any(key.startswith("vf.") for key in saved.weights)
@@ -213,10 +213,3 @@ def _replace(observations: Any, path: Sequence[Any], leaf: dict[str, Any]) -> An
         return {**observations, key: _replace(observations[key], rest, leaf)}
     scaled = np.clip((observations - leaf["mean"]) / leaf["std"], -leaf["clip"], leaf["clip"])
     return scaled.astype(np.float32)
-
-
-def _last_value(schedule: Any) -> float:
-    """The final value of a constant or of a schedule [[step, value], ...]."""
-    if isinstance(schedule, list | tuple):
-        return float(schedule[-1][1])
-    return float(schedule or 0.0)

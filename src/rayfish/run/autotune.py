@@ -55,7 +55,6 @@ class Choice:
     """What was tried, and what came of it.
 
     :param values: the keys to set
-    :param trials: everything that was measured
     :param best: the one that was chosen; None when nothing was
     :param runners: remote runners, where an estimate speaks for them
     :param remarks: what the numbers do not say
@@ -91,10 +90,7 @@ def tuned(
     options: RayOptions | None = None,
     tell: Callable[[str], None] = lambda line: None,
 ) -> tuple[Experiment, list[str]]:
-    """The experiment with the choice in place of the wish, and lines that say what was tried.
-
-    :param tell: called with what is going on
-    """
+    """The experiment with the choice in place of the wish, and lines that say what was tried."""
     if not experiment.get(KEY):
         return experiment, []
     fitting = fit(experiment, info)
@@ -199,7 +195,7 @@ class SteppingSearch:
         for envs in self.counts:
             if any((trial.way, trial.envs) == (way, envs) for trial in self.trials):
                 continue
-            if way == PROCESSES and envs > most_processes():
+            if way == PROCESSES and envs > min(_MOST_PROCESSES, max(16, 2 * threads.machine_cpus())):
                 self.remarks.append(f"  not tried: {envs} processes, more than fit this machine well")
                 return
             if self._needs_s(way, envs) > self._until - time.monotonic():
@@ -233,11 +229,6 @@ class SteppingSearch:
         elif way == PROCESSES:
             at_once = max(1, min(envs, threads.machine_cpus()))
         return (self._alone.ready_s + 3 / self._alone.steps_per_s) * envs / at_once + _ONE_TRIAL_S
-
-
-def most_processes() -> int:
-    """Environments that may have a process each: more than there are CPUs, as many only wait."""
-    return min(_MOST_PROCESSES, max(16, 2 * threads.machine_cpus()))
 
 
 def ways(experiment: Experiment, info: EnvInfo) -> list[str]:

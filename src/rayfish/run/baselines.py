@@ -67,7 +67,6 @@ class Baseline(Protocol):
 class Offer:
     """What an environment brings.
 
-    :param env: its name
     :param policies: factories by name
     :param figures: which figures to show, the one that matters most first; empty for all of them
     :param native: whether its own vector can be played in

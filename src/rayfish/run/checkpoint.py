@@ -88,8 +88,7 @@ def _reason(error: Exception, folder: Path) -> str:
 
 def _fill(draft: Path, trainer: Trainer, best: dict[str, Any] | None, *, to_play: bool) -> None:
     from rayfish.algorithm.saved_config import hide_variables
-    from rayfish.run.policy import save_policy
-    from rayfish.run.policy_files import is_native
+    from rayfish.run.policy_files import is_native, save_policy
 
     if not to_play:
         _fill_training(draft, trainer)
@@ -253,11 +252,7 @@ def _spaces(trainer: Trainer) -> dict[str, list[str]]:
 
 
 class Checkpoints:
-    """The `checkpoints/` folder of a run: when to write, which is best, which to keep.
-
-    :param folder: the run's `checkpoints/`
-    :param settings: the experiment's `checkpoint` section
-    """
+    """The `checkpoints/` folder of a run: when to write, which is best, which to keep."""
 
     def __init__(self, folder: Path, settings: CheckpointKeys) -> None:
         self.folder = folder

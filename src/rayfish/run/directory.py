@@ -30,7 +30,7 @@ from rayfish.experiment.tree import leaves
 from rayfish.files import Unreadable, atomic_write, last_write, read_keys, set_aside, why_unwritable
 from rayfish.legacy.checkpoints import refuse
 from rayfish.metrics import names
-from rayfish.run import lease, manifest
+from rayfish.run import lease, manifest, provenance
 from rayfish.run.lookup import SweepFolder, age, answering, few, newest_first, sweeps_at, wrong_types
 from rayfish.run.trust import save_config
 
@@ -74,16 +74,22 @@ class RunDirectory:
         :param root: the folder of all runs; `runtime.local_dir` when not given
         :param name: the run's name, `runtime.name` when not given, else algorithm and environment;
             runs of one name lie side by side
-        :param command: the command line that started it
-        :param at: the folder itself, where somebody else has named it: a sweep its trials'
+        :param at: the folder itself, in place of a new one under `root`
         """
-        from rayfish.run import provenance
-
         root = root or experiment.runtime.local_dir or DEFAULT_ROOT
-        name = name or experiment.runtime.name or _default_name(experiment)
+        env = env_name(experiment)
+        default = f"{experiment.get('algo.name')}-{env.replace(':', '/').rstrip('/').rpartition('/')[2]}"
+        name = name or experiment.runtime.name or default
         run_id = secrets.token_hex(3)
         stamp = datetime.now().strftime("%Y%m%d-%H%M%S")
-        path = _new_folder(at or Path(root) / _safe(name) / f"{stamp}-{run_id}")
+        path = at or Path(root) / _safe(name) / f"{stamp}-{run_id}"
+        try:
+            path.mkdir(parents=True)
+        except OSError as error:
+            raise RayfishError(
+                f"the run folder {path} cannot be made: {error.strerror}",
+                "set runtime.local_dir to a folder you may write",
+            ) from None
         text = command if isinstance(command, str) else shlex.join(command)
         words = "".join(f"- {json.dumps(word)}\n" for word in experiment.overrides) or "[]\n"
         run = cls(path, {})
@@ -93,27 +99,23 @@ class RunDirectory:
             atomic_write(path / "overrides.yaml", words)
             atomic_write(path / "command.txt", text + "\n")
             atomic_write(path / "provenance.json", _json(provenance.collect()))
-            run._first_entry(experiment, run_id, name)
+            run._lock()
+            run.update(
+                layout=LAYOUT,
+                id=run_id,
+                name=name,
+                status=RUNNING,
+                algo=experiment.algo.name,
+                env=env,
+                seed=experiment.debugging.seed,
+                tags=tags_of(experiment),
+                counters={},
+                best=None,
+                times={"created": _now(), "begun": None, "ended": None},
+                runner=None,
+                process=lease.this_process(),
+            )
         return run
-
-    def _first_entry(self, experiment: Experiment, run_id: str, name: str) -> None:
-        """Lock the folder for this process and write `run.json` for the first time."""
-        self._lock()
-        self.update(
-            layout=LAYOUT,
-            id=run_id,
-            name=name,
-            status=RUNNING,
-            algo=experiment.algo.name,
-            env=env_name(experiment),
-            seed=experiment.debugging.seed,
-            tags=tags_of(experiment),
-            counters={},
-            best=None,
-            times={"created": _now(), "begun": None, "ended": None},
-            runner=None,
-            process=lease.this_process(),
-        )
 
     @classmethod
     def open(cls, path: str | Path) -> RunDirectory:
@@ -194,7 +196,6 @@ class RunDirectory:
         """Say that this process trains the run, from the start or resumed.
 
         :param runner: how the environments are stepped (`rllib` or `batched`)
-        :param why: the reason for that choice
         """
         self.update(
             status=RUNNING,
@@ -486,17 +487,6 @@ def _whole_or_not_at_all(path: Path) -> Iterator[None]:
         raise
 
 
-def _new_folder(path: Path) -> Path:
-    try:
-        path.mkdir(parents=True)
-    except OSError as error:
-        raise RayfishError(
-            f"the run folder {path} cannot be made: {error.strerror}",
-            "set runtime.local_dir to a folder you may write",
-        ) from None
-    return path
-
-
 def _safe(name: str) -> str:
     """A name as one folder: no separators, nothing that a shell or a file system stumbles over."""
     cleaned = "".join(c if c.isalnum() or c in "-_.+=" else "-" for c in name).strip(".-")
@@ -515,11 +505,6 @@ def tags_of(experiment: Experiment) -> list[str]:
     """`runtime.tags`, one or a list of them."""
     tags = experiment.runtime.tags or []
     return [str(tag) for tag in (tags if isinstance(tags, list | tuple) else [tags])]
-
-
-def _default_name(experiment: Experiment) -> str:
-    env = env_name(experiment).replace(":", "/").rstrip("/").rpartition("/")[2]
-    return f"{experiment.get('algo.name')}-{env}"
 
 
 def _now() -> str:

@@ -103,7 +103,13 @@ def running_ray(
     if ray.is_initialized():
         yield ray
         return
-    beside = threading.Thread(target=_quietly, args=(meanwhile,), daemon=True, name=MEANWHILE)
+
+    def ahead() -> None:
+        if meanwhile is not None:
+            with suppress(Exception):  # it is done again when needed, and then raises
+                meanwhile()
+
+    beside = threading.Thread(target=ahead, daemon=True, name=MEANWHILE)
     ray_node.ended_here.clear()
     try:
         with _deaf_to_sigterm():
@@ -162,13 +168,6 @@ def _close_to_others() -> None:
     if node is not None and node.head:
         with suppress(OSError):
             Path(node.get_session_dir_path()).chmod(0o700)
-
-
-def _quietly(work: Callable[[], object] | None) -> None:
-    """Work done ahead of time; where it fails, it is done again when needed, and then raises."""
-    if work is not None:
-        with suppress(Exception):
-            work()
 
 
 @contextmanager

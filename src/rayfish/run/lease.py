@@ -102,7 +102,6 @@ def take(
     :param what: what is held, for messages: "the run runs/x is in training"
     :param process: who trained it last, when that is not known to have ended
     :param elsewhere: whether that may be a process on another machine; False for one who knows better
-    :param tell: called with a line before it waits
     :raises OSError: the folder cannot be written
     :raises RayfishError: another process holds it
     """
@@ -124,7 +123,6 @@ def take(
 class Lease:
     """A folder held by this process, until `release` or its end; made by `take`.
 
-    :param folder: of the run or sweep
     :param what: what is held, for messages
     :raises RayfishError: another process holds it
     """

@@ -28,7 +28,6 @@ def answering(word: str, folders: Sequence[Named], root: str | Path, kind: str, 
     """The folder that `word` means: a name (its newest), an id or its beginning, or `last`.
 
     :param folders: newest first
-    :param root: where they were looked for
     :param kind: what they are, in one word
     :param none_yet: the next step where there are none at all
     :raises RunNotFound: with what was meant, perhaps

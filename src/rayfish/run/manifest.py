@@ -54,12 +54,6 @@ def read_header(folder: Path) -> dict[str, Any]:
             f"you have {rayfish.__version__} (layout {LAYOUT})",
             f"pip install 'rayfish>={made}'",
         )
-    _require_sealed(folder, header)
-    return header
-
-
-def _require_sealed(folder: Path, header: Mapping[str, Any]) -> None:
-    layout = header.get("layout", 0)
     try:
         signing.json_is_own(HEADER, header)
         whole = signing.SEAL in header or (isinstance(layout, int) and layout < 3)
@@ -67,6 +61,7 @@ def _require_sealed(folder: Path, header: Mapping[str, Any]) -> None:
         whole = False
     if not whole:
         raise _damaged(folder, HEADER)
+    return header
 
 
 def is_own(folder: Path) -> bool:

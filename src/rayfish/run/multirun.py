@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -62,10 +63,6 @@ def several(
     return len(experiments) - sum(1 for _, path, _ in rows if path is not None)
 
 
-def _without_seed(label: str) -> str:
-    return " ".join(word for word in label.split() if not word.startswith("debugging.seed="))
-
-
 def _table(rows: list[tuple[str, Path | None, str]]) -> Table:
     table = Table(title="All runs", title_justify="left")
     longest = max((len(word) for label, _, _ in rows for word in label.split()), default=0)
@@ -90,7 +87,8 @@ def _table(rows: list[tuple[str, Path | None, str]]) -> Table:
         )
     folders = dict.fromkeys(str(path.parent) for _, path, _ in rows if path is not None)
     table.caption = escape(f"runs are in {', '.join(folders)}") if folders else None
-    if len(finals) > 1 and len({_without_seed(label) for label, _, _ in rows}) == 1:
+    without_seed = {re.sub(r"debugging\.seed=\S*", "", label).strip() for label, _, _ in rows}
+    if len(finals) > 1 and len(without_seed) == 1:
         mean, low, high = bootstrap_ci(finals, seed=0)
         interval = f"mean return {mean:.1f}, 95 % interval {low:.1f} to {high:.1f} over {len(finals)} runs"
         table.caption = f"{interval}\n{table.caption}"

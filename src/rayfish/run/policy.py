@@ -24,9 +24,7 @@ from rayfish.models.summary import Model
 from rayfish.nested import first_leaf, map_nested
 from rayfish.run import trust as permission
 from rayfish.run.acting import ModulePolicy, NetworkPolicy, Policy
-from rayfish.run.policy_files import SavedPolicies, read_policies, save_policy
-
-__all__ = ["Agent", "Policy", "load", "save_policy"]
+from rayfish.run.policy_files import SavedPolicies, read_policies
 
 State = Sequence[np.ndarray]
 """Recurrent state as RLlib and Stable-Baselines3 pass it: a list of arrays."""
@@ -57,10 +55,7 @@ def load(run_or_checkpoint: str | Path, *, device: str = "cpu", trust: bool = Fa
 
 
 class Agent:
-    """Acts with one policy, or with several by agent id. Recurrent state lives here.
-
-    :param policies: policy name -> `Policy`
-    """
+    """Acts with one policy, or with several by agent id. Recurrent state lives here."""
 
     def __init__(self, saved: SavedPolicies, *, device: str = "cpu") -> None:
         self.algo = saved.algo
@@ -92,13 +87,8 @@ class Agent:
         :param deterministic: the opposite of `explore`, as Stable-Baselines3 has it
         """
         chosen = self._policy(policy, agent_id)
-        batch = chosen.batch([observation])
-        state = self._states.get(agent_id) if chosen.recurrent else None
         explore = explore if deterministic is None else not deterministic
-        actions, after = chosen.act(batch, state, explore=explore)
-        if chosen.recurrent:
-            self._states[agent_id] = after
-        return chosen.one(actions, 0)
+        return chosen.one(self._remembering(chosen, chosen.batch([observation]), agent_id, explore), 0)
 
     def act_batch(self, observations: Any, *, explore: bool = False, policy: str | None = None) -> Any:
         """Actions for many observations in one forward pass.
@@ -106,18 +96,12 @@ class Agent:
         :param observations: arrays with a batch axis in front (for Dict and Tuple spaces: nested),
             or a dict of observations by agent id, which gives a dict of actions
         :param explore: sample as in training
-        :param policy: a policy by name
         """
         if isinstance(observations, Mapping) and not self._is_batch(observations, policy):
             return self._act_named(observations, explore, policy)
         chosen = self._policy(policy, None)
         batch = chosen.arrays(observations, lead=1)
-        key = ("batch", chosen.name)
-        state = self._states.get(key) if chosen.recurrent else None
-        actions, after = chosen.act(batch, state, explore=explore)
-        if chosen.recurrent:
-            self._states[key] = after
-        return actions
+        return self._remembering(chosen, batch, ("batch", chosen.name), explore)
 
     def reset(self, agent_id: Hashable = None, *, rows: Sequence[int] | np.ndarray | None = None) -> None:
         """Forgets recurrent state; call it at the start of an episode.
@@ -197,21 +181,19 @@ class Agent:
 
         :param state: recurrent state, first from `get_policy().get_initial_state()`; without it the agent
             keeps the state itself, until `reset()`
-        :param policy_id: a policy by name
         :param explore: sample as in training, which is RLlib's default; False for the most likely action
         """
         explored = explore is None or explore
         chosen = self._policy(policy_id, None)
-        given = state is not None and len(state) > 0
-        if not given:
+        if state is None or len(state) == 0:
             action = self.act(observation, explore=explored, policy=policy_id)
-            after = self._states.get(None) if chosen.recurrent else None
+            if not full_fetch:
+                return action
+            after = self._states.get(None)
         else:
             batch = chosen.batch([observation])
-            actions, after = chosen.act(batch, _nested(chosen, state or (), rows=1), explore=explored)
+            actions, after = chosen.act(batch, _nested(chosen, state, rows=1), explore=explored)
             action = chosen.one(actions, 0)
-        if not (given or full_fetch):
-            return action
         return action, [array[0] for array in _flat(after)] if chosen.recurrent else [], {}
 
     def compute_actions(
@@ -279,6 +261,13 @@ class Agent:
         """Algorithm and policies."""
         return f"Agent({self.algo}, policies={list(self.policies)})"
 
+    def _remembering(self, policy: Policy, batch: Any, key: Hashable, explore: bool) -> Any:
+        """The actions for a batch, whose recurrent state is kept under `key`."""
+        actions, after = policy.act(batch, self._states.get(key), explore=explore)
+        if policy.recurrent:
+            self._states[key] = after
+        return actions
+
     def _policy(self, name: str | None, agent_id: Hashable) -> Policy:
         if name is None:
             name = self.policy_of(agent_id) if agent_id is not None else next(iter(self.policies))
@@ -316,11 +305,7 @@ class Agent:
 
 
 class PolicyNames:
-    """One policy by RLlib's names.
-
-    :param agent: the `Agent` it belongs to
-    :param name: the policy's name
-    """
+    """One policy by RLlib's names."""
 
     def __init__(self, agent: Any, name: str) -> None:
         self.agent = agent

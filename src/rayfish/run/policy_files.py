@@ -85,15 +85,14 @@ def save_policy(
     """Writes the policies of a training run so that `load` can act with them alone.
 
     :param modules: policy id -> its RLModule (the learner's, or an env runner's)
-    :param algo: the algorithm's name
     :param normaliser: policy id -> `{"leaves": [{"path", "mean", "std", "clip"}]}`
     :param normalize_actions: Box actions leave the network as -1..1 and are scaled to the bounds
     :param clip_actions: Box actions are clipped to the bounds (only without `normalize_actions`)
     :param mapping: agent-id glob -> policy id, for several agents
     :param mapping_function: import path of a function that maps an agent to its policy
-    :param paths: folders of the user's code
     :returns: the folder
     """
+    import torch
     from safetensors.torch import save_file
 
     folder.mkdir(parents=True, exist_ok=True)
@@ -102,8 +101,13 @@ def save_policy(
         module, native = _unwrapped(wrapped), is_native(wrapped)
         leaves = (normaliser or {}).get(name, {}).get("leaves", [])
         tensors = dict(module.network_state()) if native else {}
-        tensors |= _normaliser_tensors(leaves)
-        save_file({key: _plain(value) for key, value in tensors.items()}, folder / _file(name))
+        for index, leaf in enumerate(leaves):
+            for part in ("mean", "std"):
+                values = torch.as_tensor(np.asarray(leaf[part], dtype=np.float64))
+                tensors[f"{_NORMALISER}/{index}/{part}"] = values
+        # A copy: safetensors refuses tensors that share memory.
+        copies = {key: value.detach().cpu().contiguous().clone() for key, value in tensors.items()}
+        save_file(copies, folder / _file(name))
         described[name] = {
             "kind": "native" if native else "rllib",
             "observation_space": _space(module.observation_space, native),
@@ -144,26 +148,8 @@ def read_policies(folder: Path, *, weights: bool = True) -> SavedPolicies:
     :param weights: False leaves them out, and imports no torch
     :raises CheckpointError: incomplete, damaged, or made by a newer Rayfish
     """
-    data = _read_description(folder)
-    policies = {}
-    try:
-        for name, entry in data["policies"].items():
-            tensors = _tensors(folder / _file(name), entry.get("sha256")) if weights else {}
-            described = entry if weights else {**entry, "normaliser": []}
-            policies[name] = _read_policy(name, described, tensors)
-        paths = [str(path) for path in data.get("paths", [])]
-        return SavedPolicies(folder, data["algo"], policies, data["mapping"], data["mapping_function"], paths)
-    except (KeyError, TypeError, AttributeError) as error:
-        lacks = f"it lacks {error}" if isinstance(error, KeyError) else str(error)
-        what = f"{folder / 'policy.json'} is incomplete: {lacks}"
-        raise CheckpointError(what, manifest.another(folder.parent)) from error
-
-
-def _read_description(folder: Path) -> dict[str, Any]:
-    """`policy.json`, checked to be one that this Rayfish can read."""
-    file = folder / "policy.json"
+    file, another = folder / "policy.json", manifest.another(folder.parent)
     manifest.require_files(folder.parent, f"{folder.name}/{file.name}")
-    another = manifest.another(folder.parent)
     try:
         data = read_keys(file)
     except FileNotFoundError:
@@ -175,7 +161,17 @@ def _read_description(folder: Path) -> dict[str, Any]:
             f"{file} has layout {data['layout']}, this Rayfish reads up to {LAYOUT}",
             "install a newer Rayfish: pip install --upgrade rayfish",
         )
-    return data
+    policies = {}
+    try:
+        for name, entry in data["policies"].items():
+            tensors = _tensors(folder / _file(name), entry.get("sha256")) if weights else {}
+            described = entry if weights else {**entry, "normaliser": []}
+            policies[name] = _read_policy(name, described, tensors)
+        paths = [str(path) for path in data.get("paths", [])]
+        return SavedPolicies(folder, data["algo"], policies, data["mapping"], data["mapping_function"], paths)
+    except (KeyError, TypeError, AttributeError) as error:
+        lacks = f"it lacks {error}" if isinstance(error, KeyError) else str(error)
+        raise CheckpointError(f"{file} is incomplete: {lacks}", another) from error
 
 
 def _tensors(file: Path, sha256: str | None) -> dict[str, torch.Tensor]:
@@ -222,16 +218,6 @@ def _read_policy(name: str, entry: dict[str, Any], tensors: dict[str, torch.Tens
     )
 
 
-def _normaliser_tensors(leaves: Sequence[Mapping[str, Any]]) -> dict[str, torch.Tensor]:
-    import torch
-
-    return {
-        f"{_NORMALISER}/{index}/{part}": torch.as_tensor(np.asarray(leaf[part], dtype=np.float64))
-        for index, leaf in enumerate(leaves)
-        for part in ("mean", "std")
-    }
-
-
 def _space(space: gym.Space, native: bool) -> dict[str, Any] | None:
     """JSON of a space; an RLModule of the user's may have one that only RLlib's tree can hold."""
     try:
@@ -245,11 +231,6 @@ def _space(space: gym.Space, native: bool) -> dict[str, Any] | None:
 def _file(policy: str) -> str:
     """File name of a policy; ids may hold signs that a file name may not."""
     return f"{quote(policy, safe='')}.safetensors"
-
-
-def _plain(tensor: torch.Tensor) -> torch.Tensor:
-    # A copy: safetensors refuses tensors that share memory.
-    return tensor.detach().cpu().contiguous().clone()
 
 
 def _jsonable(value: Any) -> Any:

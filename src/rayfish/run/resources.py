@@ -43,7 +43,12 @@ def replay_remark(experiment: Experiment, info: EnvInfo) -> str:
     config = {**(signatures.default_of("training", "replay_buffer_config", algo) or {})}
     config |= experiment.get(key) or {}
     capacity = int(config.get("capacity") or 10_000)
-    steps = min([capacity, *_steps_before_the_end(experiment)])
+    limits = [
+        int(limit)
+        for key, limit in experiment.section("stop_conditions").items()
+        if (todays_metric(key) or key) == names.ENV_STEPS and isinstance(limit, int | float) and limit > 0
+    ]
+    steps = min([capacity, *limits])
     batched = runner_fit(experiment, info).batched
     rows = [
         stored_bytes(info.observation_spaces[agent]) * (1 + _LAST_OBSERVATIONS)
@@ -64,23 +69,9 @@ def replay_remark(experiment: Experiment, info: EnvInfo) -> str:
     )
 
 
-def _steps_before_the_end(experiment: Experiment) -> list[int]:
-    """Environment steps at which the run stops by its own conditions."""
-    stops = experiment.section("stop_conditions")
-    return [
-        int(limit)
-        for key, limit in stops.items()
-        if (todays_metric(key) or key) == names.ENV_STEPS and isinstance(limit, int | float) and limit > 0
-    ]
-
-
 @dataclass(frozen=True)
 class Request:
-    """What the processes of one role ask Ray for.
-
-    :param cpus: of each process
-    :param gpus: of each process
-    """
+    """What the processes of one role ask Ray for: how many there are, and CPUs and GPUs of each."""
 
     role: str
     count: int

@@ -50,7 +50,6 @@ _SUMMARY = "summary.json"
 class RecordedRollout:
     """What was recorded.
 
-    :param folder: where the files are
     :param rows: rows of `trajectories.parquet`
     :param stopped: whether fewer episodes were played than asked for
     :param statistics: mean, ci_low, ci_high, std, min and max of `return`, `length`, each policy's
@@ -135,7 +134,6 @@ def rollout(
 class _Recording:
     """One rollout while it is played, and its files.
 
-    :param draft: the folder to write into
     :param rows: what is kept of each finished episode
     """
 

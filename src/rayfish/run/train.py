@@ -7,7 +7,7 @@ import shlex
 import sys
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, suppress
-from dataclasses import replace
+from dataclasses import KW_ONLY, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -46,7 +46,6 @@ from rayfish.supervise.logs import capture, to_terminal
 from rayfish.supervise.signals import Interrupts
 
 _ADVISE_AT = 3
-_LISTED_AS_LOST = "rayfish runs list shows the run as lost"
 
 
 def train(
@@ -173,42 +172,33 @@ def note_on_end(directory: RunDirectory, experiment: Experiment) -> str:
     )
 
 
+@dataclass(eq=False)
 class Run:
     """One run held open: its parts, one iteration of its loop, and its end whatever happens.
 
-    :param experiment: what to train, checked already
-    :param directory: where everything is written
     :param info: what the check said of the environment
     :param notes: lines for the user to see first
     :param resumed: go on from the last checkpoint in `directory`
     :param donor: a checkpoint of another run to go on from
     """
 
-    def __init__(
-        self,
-        experiment: Experiment,
-        directory: RunDirectory,
-        options: RayOptions,
-        info: EnvInfo,
-        *,
-        plain: bool | None = None,
-        notes: Sequence[str] = (),
-        resumed: bool = False,
-        donor: Path | None = None,
-    ) -> None:
-        self.experiment = experiment
-        self.directory = directory
+    experiment: Experiment
+    directory: RunDirectory
+    options: RayOptions
+    info: EnvInfo
+    _: KW_ONLY
+    plain: bool | None = None
+    notes: Sequence[str] = ()
+    resumed: bool = False
+    donor: Path | None = None
+
+    def __post_init__(self) -> None:
         self.over = ""
+        self.stop = StopConditions(self.experiment.section("stop_conditions"))
+        self.checkpoints = Checkpoints(self.directory.checkpoints, self.experiment.checkpoint)
+        self.usage = SystemUsage() if self.experiment.debugging.log_sys_usage else None
+        self.resumed = self.resumed or self.donor is not None
         self._doubted = False
-        self.stop = StopConditions(experiment.section("stop_conditions"))
-        self.checkpoints = Checkpoints(directory.checkpoints, experiment.checkpoint)
-        self.usage = SystemUsage() if experiment.debugging.log_sys_usage else None
-        self.options = options
-        self.info = info
-        self._plain = plain
-        self._notes = notes
-        self.resumed = resumed or donor is not None
-        self._donor = donor
         self._open = ExitStack()
 
     def __enter__(self) -> Run:
@@ -288,19 +278,19 @@ class Run:
 
     def open_console(self) -> RunConsole:
         """What shows the run while it goes on."""
-        return open_console(self.directory.title, self.stop, self.directory.path, plain=self._plain)
+        return open_console(self.directory.title, self.stop, self.directory.path, plain=self.plain)
 
     def _start(self) -> None:
         folder, level = self.directory.path, self.experiment.debugging.log_level
         self.console = self._open.enter_context(self.open_console())
         self.interrupts = self._open.enter_context(Interrupts(self.console.note))
         self._open.enter_context(capture(self.directory.log_file, self.console.log, level))
-        for note in self._notes:
+        for note in self.notes:
             self.console.note(note)
-        if self._donor is not None:
-            adopt(self.directory.checkpoints, self._donor)
-            self.directory.update(restored_from=str(self._donor))
-            self.console.note(f"goes on from {self._donor}")
+        if self.donor is not None:
+            adopt(self.directory.checkpoints, self.donor)
+            self.directory.update(restored_from=str(self.donor))
+            self.console.note(f"goes on from {self.donor}")
         autotune.tune(self)
         for remark in remarks(self.experiment, self.info):
             self.console.note(remark)
@@ -314,9 +304,9 @@ class Run:
         self.interrupts.begin()
         resume_at = self._restore() if self.resumed else None
         self.sinks = self._open.enter_context(open_sinks(folder, self.experiment, resume_at=resume_at))
-        for note in self.sinks.notes if self._donor is None else ():  # its files are in another run
+        for note in self.sinks.notes if self.donor is None else ():  # its files are in another run
             self.console.note(note, "WARNING")
-        if self.resumed and self._donor is None:
+        if self.resumed and self.donor is None:
             self.directory.continued(self.experiment, resume_at or 0)
         if resume_at:
             file = self.directory.metrics_file
@@ -386,7 +376,8 @@ class Run:
         with suppress(OSError):  # files that cannot be written cannot be closed either
             self._open.close()
         if isinstance(failure, RayfishError) and not recorded:
-            failure.hint += f"; run.json could not be written either, so that {_LISTED_AS_LOST}"
+            lost = "so that rayfish runs list shows the run as lost"
+            failure.hint += f"; run.json could not be written either, {lost}"
         if failure is not error:
             raise failure from error
 

@@ -106,7 +106,10 @@ class Trainer(TrainerNames):
             self._scratch = self._open.enter_context(
                 tempfile.TemporaryDirectory(prefix="rayfish-", ignore_cleanup_errors=True)
             )
-            self.config = self._build_config()
+            from rayfish.algorithm.build import build_config  # RLlib, imported while Ray starts
+
+            settle()
+            self.config = build_config(self.experiment, self.info, worker_setup=self._setup_worker)
             self._begin()
         except BaseException:
             self.close()
@@ -196,10 +199,7 @@ class Trainer(TrainerNames):
         self.collector, self.metrics = self._collector(), {}
 
     def evaluate(self, saved: str | Path | None = None) -> dict[str, Any]:
-        """Runs the `evaluation` section's episodes now, without exploration; gives `eval/...`.
-
-        :param saved: a checkpoint (or run) to play, in place of the policies of now
-        """
+        """Plays the `evaluation` section's episodes (with a saved checkpoint or run, if named); returns `eval/...`."""
         from rayfish.metrics.collect import evaluation_metrics
 
         if saved is not None:
@@ -304,12 +304,6 @@ class Trainer(TrainerNames):
             return ""
         return f"num_{'env' if name in ('PPO', 'DQN', 'SAC', 'TQC') else 'module'}_steps_trained"
 
-    def _build_config(self) -> Any:
-        from rayfish.algorithm.build import build_config
-
-        settle()
-        return build_config(self.experiment, self.info, worker_setup=self._setup_worker)
-
     @property
     def _setup_worker(self) -> Callable[[str], None]:
         return partial(setup_worker, level=self.experiment.debugging.log_level)
@@ -387,7 +381,6 @@ def extended(saved: Experiment, overrides: Sequence[Override]) -> Experiment:
 def with_warm_start(experiment: Experiment, *, trust: bool = False) -> Experiment:
     """`algo.checkpoint_path` as the folder it means now; `last` must not come to mean the new run.
 
-    :param trust: the user trusts whoever made it
     :raises RayfishError: there is no such run or checkpoint, or it is not trusted
     """
     named = experiment.algo.checkpoint_path

@@ -45,16 +45,8 @@ GROUP_BYTES = 32_000_000
 """About so much is held in memory before it is written as a row group."""
 
 _ROW_BYTES = 64  # what a row takes beside its observations and actions, roughly
-_FIXED = {
-    "episode": pa.int64(),
-    "step": pa.int64(),
-    "agent": pa.string(),
-    "policy": pa.string(),
-    "reward": pa.float64(),
-    "terminated": pa.bool_(),
-    "truncated": pa.bool_(),
-    "info": pa.string(),
-}
+_WHERE = {"episode": pa.int64(), "step": pa.int64(), "agent": pa.string(), "policy": pa.string()}
+_OUTCOME = {"reward": pa.float64(), "terminated": pa.bool_(), "truncated": pa.bool_()}
 
 Row = dict[str, Any]
 """Column -> value; a leaf's value is its array."""
@@ -64,7 +56,6 @@ class Trajectories:
     """Records what is played (a `player.See`).
 
     :param file: where to write; it is whole only after `close`
-    :param env: the environment that is played
     :param save_info: also write what the environment says beside its observations
     :param about: facts for the file's metadata
     """
@@ -77,7 +68,11 @@ class Trajectories:
         self._agent = agent
         self._save_info = save_info
         self._lay_out(env)
-        described = {"about": dict(about), "columns": self._described(), "spaces": self._spaces}
+        columns = {
+            column: {"shape": list(leaf.shape), "dtype": str(leaf.dtype)}
+            for column, leaf in self._leaves.items()
+        }
+        described = {"about": dict(about), "columns": columns, "spaces": self._spaces}
         schema = self._schema().with_metadata({"rayfish": json.dumps(described)})
         with writing_to(file, out="folder"):
             self._writer = pq.ParquetWriter(file, schema, compression="zstd")
@@ -134,7 +129,7 @@ class Trajectories:
         row = self._open.pop(name)
         row["terminated"], row["truncated"] = now.ended(name)
         if name in now.observations:
-            row |= {_next(column): value for column, value in self._seen[name].items()}
+            row |= {f"next_{column}": value for column, value in self._seen[name].items()}
         if self._save_info:
             row["info"] = as_json(now.infos.get(name, {}))
             self._held_bytes += len(row["info"])
@@ -199,37 +194,22 @@ class Trajectories:
         self._leaves: dict[str, ColumnLeaf] = {
             **first,
             **{leaf.column: leaf for found in self._actions.values() for leaf in found},
-            **{_next(column): leaf for column, leaf in first.items()},
+            **{f"next_{column}": leaf for column, leaf in first.items()},
         }
         self._row_bytes = _ROW_BYTES + sum(leaf.size * leaf.dtype.itemsize for leaf in self._leaves.values())
 
     def _schema(self) -> Any:
         """Columns in the order people read a transition."""
-        fixed = {name: pa.field(name, kind) for name, kind in _FIXED.items()}
-        lain = {name: pa.field(name, leaf.type) for name, leaf in self._leaves.items()}
-        last = {name: field for name, field in lain.items() if name.startswith("next_")}
-        ahead = [fixed[name] for name in ("episode", "step", "agent", "policy")]
-        outcome = [fixed[name] for name in ("reward", "terminated", "truncated")]
-        info = [fixed["info"]] if self._save_info else []
-        acted = [field for name, field in lain.items() if name not in last]
-        return pa.schema([*ahead, *acted, *outcome, *last.values(), *info])
-
-    def _described(self) -> dict[str, Any]:
-        return {
-            column: {"shape": list(leaf.shape), "dtype": str(leaf.dtype)}
-            for column, leaf in self._leaves.items()
-        }
-
-
-def _next(column: str) -> str:
-    return f"next_{column}"
+        lain = {name: leaf.type for name, leaf in self._leaves.items()}
+        last = {name: lain.pop(name) for name in list(lain) if name.startswith("next_")}
+        info = {"info": pa.string()} if self._save_info else {}
+        return pa.schema(list({**_WHERE, **lain, **_OUTCOME, **last, **info}.items()))
 
 
 @dataclass(frozen=True)
 class ColumnLeaf:
     """One column: a part of a space that holds numbers.
 
-    :param column: its name in the file
     :param path: the keys and indices that lead to it in an observation or action
     """
 
@@ -321,7 +301,6 @@ def by_policy(column: str, spaces: Mapping[str, gym.Space[Any]]) -> dict[str, li
 
     Else each has columns of its own, `observation.<policy>`, which are null in the others' rows.
 
-    :param spaces: policy -> its space
     """
     shared = {policy: list(leaves(space, column)) for policy, space in spaces.items()}
     first = next(iter(shared.values()))

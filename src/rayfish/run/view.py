@@ -42,8 +42,6 @@ MOST_FRAMES = 360
 class View:
     """What was drawn.
 
-    :param file: the GIF
-    :param fps: steps per second
     :param seconds: how long it plays up to the last picture
     :param frames: how many pictures it has
     :param every: steps from one picture to the next, of each episode
@@ -98,7 +96,9 @@ def view(
         raise RayfishError(f"--out is {file}, but a GIF is written", "name a file that ends in .gif")
     with explained(game.experiment), player.opened(game) as world:
         _require_pictures(game, world)
-        fps = _own_fps(world) if fps is None else fps
+        if fps is None:
+            of_env = (getattr(world, "metadata", None) or {}).get("render_fps")
+            fps = float(of_env) if isinstance(of_env, int | float) and of_env > 0 else FPS
         pictures, played = _drawn(game, fps)
     with writing_to(file, "the GIF"):
         save_gif(file, pictures.frames, seconds=pictures.seconds)
@@ -121,7 +121,6 @@ def view(
 class _Pictures:
     """Draws what is played (a `player.See`).
 
-    :param fps: steps per second
     :param seconds: how long each picture is shown
     :param every: steps from one picture to the next, of each episode
     """
@@ -180,12 +179,6 @@ def _drawn(game: Game, fps: float) -> tuple[_Pictures, list[player.PlayedEpisode
         return pictures, list(player.play(game, env, pictures))
     finally:
         guard.close(env)
-
-
-def _own_fps(world: Any) -> float:
-    """The steps per second that an environment's metadata asks for."""
-    asked = (getattr(world, "metadata", None) or {}).get("render_fps")
-    return float(asked) if isinstance(asked, int | float) and asked > 0 else FPS
 
 
 def _require_pictures(game: Game, world: Any) -> None:

@@ -1,4 +1,4 @@
-"""What a run loses on the way: counted, told in one line each, and the end when it is too much."""
+"""What a run loses (workers, learners, environments): counts, reports, and the end where it is too much."""
 
 from __future__ import annotations
 
@@ -31,11 +31,7 @@ class LearnerLost(RunFailed):
 
 
 class Losses:
-    """Counts of one run, over all its sessions.
-
-    :param experiment: says what may be restarted how often
-    :param tell: shows one line to the user
-    """
+    """Counts of one run, over all its sessions."""
 
     def __init__(self, experiment: Experiment, tell: Callable[[str], None] = print) -> None:
         self.tell = tell
@@ -69,9 +65,10 @@ class Losses:
 
     def load_state(self, counters: Mapping[str, Any] | None) -> None:
         """Go on from the counters of earlier sessions, as `run.json` has them."""
-        self.worker_restarts = int((counters or {}).get(names.WORKER_RESTARTS, 0))
-        self.learner_restarts = int((counters or {}).get(names.LEARNER_RESTARTS, 0))
-        self.env_restarts = int((counters or {}).get(names.ENV_RESTARTS, 0))
+        counters = counters or {}
+        self.worker_restarts = int(counters.get(names.WORKER_RESTARTS, 0))
+        self.learner_restarts = int(counters.get(names.LEARNER_RESTARTS, 0))
+        self.env_restarts = int(counters.get(names.ENV_RESTARTS, 0))
 
     def after(self, trainer: Trainer) -> None:
         """Look at who is missing after an iteration; adds to its metrics.
@@ -215,15 +212,11 @@ class Losses:
         if count > self._anew:
             self.env_restarts += count - self._anew
             times = text.counted(count - self._anew, "environment")
-            self.tell(f"{times} failed{_latest()}; remade with new seeds ({self.env_restarts} so far)")
+            reasons = list(worker_messages.by_name.values())
+            worker_messages.by_name.clear()
+            why = f": {reasons[-1].what}" if reasons else ""
+            self.tell(f"{times} failed{why}; remade with new seeds ({self.env_restarts} so far)")
         self._anew = count
-
-
-def _latest() -> str:
-    """Why an environment failed last."""
-    reasons = list(worker_messages.by_name.values())
-    worker_messages.by_name.clear()
-    return f": {reasons[-1].what}" if reasons else ""
 
 
 def require_finite(trainer: Trainer) -> None:
