@@ -54,8 +54,10 @@ class Policy:
 
         :param state: what the last call gave; None at the start of an episode
         """
-        tensors = map_nested(self._tensor, self._normalise(observations))
         rows = len(first_leaf(observations))
+        for leaf in self._normaliser:  # in copies: the caller's arrays stay as they are
+            observations = _normalised(observations, leaf["path"], leaf)
+        tensors = map_nested(self._tensor, observations)
         if self.recurrent and state is None:
             state = self.join([None] * rows)
         if self.recurrent and (kept := len(first_leaf(state))) != rows:
@@ -121,12 +123,6 @@ class Policy:
         if array.dtype == np.float64:
             array = array.astype(np.float32)
         return torch.as_tensor(np.ascontiguousarray(array), device=self.device)
-
-    def _normalise(self, observations: Any) -> Any:
-        """Float leaves centred and scaled as in training; the arguments are left as they are."""
-        for leaf in self._normaliser:
-            observations = _replace(observations, leaf["path"], leaf)
-        return observations
 
 
 class NetworkPolicy(Policy):
@@ -203,13 +199,14 @@ class ModulePolicy(Policy):
         return self._actor.act(observations, state, explore=explore)
 
 
-def _replace(observations: Any, path: Sequence[Any], leaf: dict[str, Any]) -> Any:
+def _normalised(observations: Any, path: Sequence[Any], leaf: dict[str, Any]) -> Any:
+    """Observations with the float leaf at `path` centred and scaled as in training."""
     if path:
         key, rest = path[0], path[1:]
         if isinstance(observations, tuple):
             parts = list(observations)
-            parts[key] = _replace(parts[key], rest, leaf)
+            parts[key] = _normalised(parts[key], rest, leaf)
             return tuple(parts)
-        return {**observations, key: _replace(observations[key], rest, leaf)}
+        return {**observations, key: _normalised(observations[key], rest, leaf)}
     scaled = np.clip((observations - leaf["mean"]) / leaf["std"], -leaf["clip"], leaf["clip"])
     return scaled.astype(np.float32)

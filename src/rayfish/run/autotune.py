@@ -122,7 +122,7 @@ def tune(run: Run) -> None:
         log.write(f"{stamp} {'INFO':<8} driver | " + "\n    ".join(lines) + "\n")
 
 
-def said(experiment: Experiment, why: str) -> str:
+def why_this_way(experiment: Experiment, why: str) -> str:
     """Why a runner steps as it does; where it was measured, that too."""
     keys = [key for key in (MODE, ENVS, RUNNERS) if experiment.origins.get(key) == KEY]
     names = " and ".join(", ".join(key.rpartition(".")[2] for key in keys).rsplit(", ", 1))

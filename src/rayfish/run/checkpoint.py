@@ -19,7 +19,6 @@ import errno
 import os
 import shutil
 import time
-from contextlib import suppress
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -286,12 +285,12 @@ class Checkpoints:
 
     def any(self) -> bool:
         """Whether there is a checkpoint at all."""
-        return bool(self._numbered())
+        return bool(manifest.numbered(self.folder))
 
     def newest(self) -> tuple[Path | None, list[str]]:
         """The last whole checkpoint, whatever became of the link to it, and what is wrong with later ones."""
         damaged: list[str] = []
-        for path in reversed(self._numbered()):
+        for path in reversed(manifest.numbered(self.folder)):
             try:
                 require_whole(path, read_header(path))
                 return path, damaged
@@ -310,13 +309,12 @@ class Checkpoints:
 
         :raises CheckpointError: it was made with another
         """
-        for path in self._numbered()[-1:]:
-            with suppress(CheckpointError):
+        for path in manifest.numbered(self.folder)[-1:]:
+            try:
                 header = read_header(path)
-                break
-        else:
-            return
-        require_same_ray(path, header)
+            except CheckpointError:
+                continue  # a damaged one is reported when it is restored
+            require_same_ray(path, header)
 
     def recall(self, last: Path) -> None:
         """Takes up the state of an earlier session; a best by another metric means nothing here."""
@@ -327,7 +325,7 @@ class Checkpoints:
 
     def drop_after(self, iteration: int) -> None:
         """Removes checkpoints of iterations that are about to be done again, and unfinished drafts."""
-        for path in self._numbered():
+        for path in manifest.numbered(self.folder):
             if int(path.name) > iteration:
                 _drop(path)
         for path in self.folder.glob(".*"):
@@ -342,22 +340,19 @@ class Checkpoints:
         else:
             (self.folder / "best").unlink(missing_ok=True)
 
-    def _numbered(self) -> list[Path]:
-        return sorted(p for p in self.folder.glob("[0-9]*") if p.is_dir() and p.name.isdigit())
-
     def _prune(self) -> None:
         """Checkpoints beyond `num_to_keep`, and replay buffers that no resume will ask for."""
         protected = {self.best["checkpoint"]} if self.best else set()
         if self.last is not None:
             protected.add(self.last.name)
-        for path in self._numbered():
+        for path in manifest.numbered(self.folder):
             if path.name not in protected:
                 (path / REPLAY).unlink(missing_ok=True)
         if not self.keep:
             return
         if int(self.keep) < 1:
             raise RayfishError(f"checkpoint.num_to_keep is {self.keep}", "use 1 or more, or null to keep all")
-        for path in self._numbered()[: -int(self.keep)]:
+        for path in manifest.numbered(self.folder)[: -int(self.keep)]:
             if path.name not in protected:
                 _drop(path)
 

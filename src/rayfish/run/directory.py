@@ -260,7 +260,7 @@ class RunDirectory:
         self.save_config(experiment)
         if experiment.overrides:
             words = shlex.join(["rayfish", "train", "--resume", str(self.path), *experiment.overrides])
-            # Appended as bytes: what stands in the file need not be text.
+            # Appended as bytes: the file need not hold text.
             with (self.path / "command.txt").open("ab") as file:
                 file.write(f"{words}\n".encode(errors="backslashreplace"))
 
@@ -290,10 +290,8 @@ class RunDirectory:
         set_aside(self.path)
 
     def list_checkpoints(self) -> list[Path]:
-        """The complete checkpoints, oldest first (an unfinished one has another name)."""
-        if not self.checkpoints.is_dir():
-            return []
-        return sorted(p for p in self.checkpoints.iterdir() if p.name.isdigit() and p.is_dir())
+        """The complete checkpoints, oldest first."""
+        return manifest.numbered(self.checkpoints)
 
 
 def all_runs(root: str | Path = DEFAULT_ROOT) -> list[RunDirectory]:

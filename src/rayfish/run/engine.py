@@ -31,7 +31,7 @@ from rayfish.supervise.watchdog import RayHealth
 from rayfish.threads import machine_cpus
 
 MEANWHILE = "rayfish-meanwhile"
-"""The thread beside a Ray that starts."""
+"""Name of the thread that works while Ray starts."""
 
 _FAREWELL_S, _SHUTDOWN_S = 5.0, 20.0
 _MODE, _TOKEN, _PATH = "RAY_AUTH_MODE", "RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH"

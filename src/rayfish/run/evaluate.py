@@ -1,4 +1,4 @@
-"""How good an agent is: fixed seeds, no exploration, a mean with its interval, and baselines beside it.
+"""How good an agent is: fixed seeds, no exploration, a mean with its interval, and baselines.
 
 Runs the saved policy by itself (no Ray, no GPU), so that episode `i` of the same checkpoint and seed is
 the same episode on every machine and at every count: one after the other, or side by side where the
@@ -55,7 +55,7 @@ class Evaluation:
     :param figures: what the environment reported of every episode
     :param shown: the figures that matter
     :param compared_by: the one that matters most, `return` where the environment names none
-    :param baselines: by name, in the order in which they were asked for
+    :param baselines: by name, in the order in which they were named
     """
 
     checkpoint: str

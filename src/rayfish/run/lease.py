@@ -1,8 +1,8 @@
 """Who trains a run: a lock on its folder, and a lease for machines that do not see each other's locks.
 
 The process that trains a run touches the folder's `.lock` file every few seconds, from a thread of its own.
-A process that can be seen from here is asked for directly. Any other is taken for dead once its last
-touch is older than the lease. Its owner's mark stands in the file: a process that was suspended for
+A process that can be seen from here is looked up directly. Any other counts as dead once its last
+touch is older than the lease. The file holds its owner's mark: a process that was suspended for
 longer than that finds another's mark when it wakes, and stops.
 """
 

@@ -126,6 +126,11 @@ def require_whole(folder: Path, header: dict[str, Any]) -> None:
         raise _damaged(folder, extra[0], "was not there when it was written")
 
 
+def numbered(checkpoints: Path) -> list[Path]:
+    """The complete checkpoints in a folder, oldest first (an unfinished one has another name)."""
+    return sorted(p for p in checkpoints.glob("[0-9]*") if p.name.isdigit() and p.is_dir())
+
+
 def another(checkpoint: Path) -> str:
     """The next step where a checkpoint cannot be read: the others of its run."""
     others = sorted(p.name for p in checkpoint.parent.glob("[0-9]*") if p.name != checkpoint.name)

@@ -29,9 +29,9 @@ def several(
     common: dict[str, Any],
     refused: Mapping[str, RayfishError] | None = None,
 ) -> int:
-    """Trains each experiment; a failing one is one failing one. Gives how many failed or were not begun.
+    """Trains each experiment; one that fails stops no other. Returns how many failed or were not started.
 
-    :param refused: experiments of the same file that cannot be trained, told first and in the table
+    :param refused: experiments of the same file that cannot be trained, reported first and in the table
     """
     experiments = [(words, preflight.with_fitting_algorithm(experiment)) for words, experiment in experiments]
     strict = [] if common.get("fit") else [experiment for _, experiment in experiments if not experiment.fit]

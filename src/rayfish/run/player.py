@@ -218,13 +218,13 @@ def writing_to(file: Path, what: str = "", *, out: str = "file") -> Iterator[Non
 
 
 def run_of(checkpoint: Path) -> Path | None:
-    """The run that a checkpoint lies in; None where it stands alone."""
+    """The run that a checkpoint lies in; None where it is in no run."""
     run = checkpoint.parent.parent
     return run if checkpoint.parent.name == "checkpoints" and (run / "run.json").is_file() else None
 
 
 def place(checkpoint: Path, many: str, one: str) -> Path:
-    """Where a result of `checkpoint` goes: a new name in `many/` of its run, or beside one that stands alone.
+    """Where a result of `checkpoint` goes: a new name in `many/` of its run, or next to one outside of a run.
 
     :param one: what the name begins with where there is no run
     """

@@ -4,7 +4,7 @@
       policy.json                  layout, algorithm, agents' mapping; per policy: spaces, model, actions
       <policy>.safetensors         weights, and the means and spreads of the observation normaliser
 
-Written beside RLlib's own tree in every checkpoint; reading it needs torch but neither Ray nor
+Written next to RLlib's own tree in every checkpoint; reading it needs torch but neither Ray nor
 pickle. A policy whose network is not Rayfish's (kind "rllib") keeps its weights in RLlib's tree.
 """
 

@@ -172,7 +172,7 @@ def _placed(problem: Problem, experiment: Experiment) -> Problem:
 
 
 def _space_problems(experiment: Experiment, info: EnvInfo) -> list[Problem]:
-    """Spaces the algorithm or the model cannot take, each said once though agents share it."""
+    """Spaces the algorithm or the model cannot take, each reported once though agents share it."""
     found: dict[tuple[str, str], Problem] = {}
     model = experiment.training.model or {}
     name = str(experiment.algo.name)
@@ -224,7 +224,7 @@ def _an_agent_of(policy: str, experiment: Experiment, info: EnvInfo) -> Any:
 def remarks(experiment: Experiment, info: EnvInfo | None = None) -> list[str]:
     """What works, but is hardly meant, or will not work for long.
 
-    :param info: what the check said of the environment, where it could be made
+    :param info: what the check found of the environment, where it could be made
     """
     replay = resources.replay_remark(experiment, info) if info is not None else ""
     return list(filter(None, [_batch_remark(experiment), replay]))
@@ -263,7 +263,7 @@ def _policy_problems(experiment: Experiment) -> list[Problem]:
 
 
 def _mapping_problems(experiment: Experiment, info: EnvInfo) -> list[Problem]:
-    """Agents that would share a policy although their spaces differ; policies nobody uses."""
+    """Agents that would share a policy although their spaces differ; policies without agents."""
     if experiment.get("multi_agent.policy_mapping_fn"):
         return []
     mapping = experiment.multi_agent.mapping or {}
@@ -388,7 +388,7 @@ def _network_problems(experiment: Experiment, made_by: Experiment) -> list[Probl
     sections = [one.training.model or {} for one in (made_by, experiment)]
     name = str(experiment.algo.name)
     if any(models.section_problems(section, name, experiment.paths) for section in sections):
-        return []  # what is wrong with a section itself is told elsewhere
+        return []  # what is wrong with a section itself is reported elsewhere
     before, now = (resolve(section) for section in sections)
     for key in ("custom_model", "fcnet_hiddens", "head_fcnet_hiddens", "conv_filters", "use_lstm"):
         if before[key] != now[key]:

@@ -151,7 +151,7 @@ def advice(metrics: Mapping[str, float], experiment: Experiment, torch_threads: 
 
 
 def remote_workers(experiment: Experiment) -> int:
-    """How many processes beside its own a checked experiment asks Ray for; 0 when it does all in one."""
+    """How many processes besides its own a checked experiment asks Ray for; 0 when it does all in one."""
     if experiment.algo.name in OFFLINE or experiment.get("offline_data.output"):
         return 1  # recorded data is read and written by Ray's workers, as many as it sees fit
     asked = ("rollouts.num_env_runners", "learners.num_learners", "evaluation.evaluation_num_env_runners")
@@ -229,7 +229,7 @@ def require_answer(address: str) -> None:
 
 
 def fitting_runners(experiment: Experiment, cpus: float) -> int:
-    """The most env runners that fit beside everything else; 0 samples in the driver."""
+    """The most env runners that fit besides everything else; 0 samples in the driver."""
     others = cpus_of(request for request in requests(experiment) if request.role != ENV_RUNNER)
     each = experiment.get("rollouts.num_cpus_per_env_runner")
     return max(0, math.floor((cpus - others) / (1 if each is None else max(float(each), 1e-9))))

@@ -5,8 +5,8 @@
       episodes.parquet  episodes.csv   one row per episode: return, length, how it ended, the env's figures
       summary.json                     mean return with its interval, checkpoint, environment, versions
 
-The folder is made beside its place and renamed when it is whole. Whoever stops a rollout, and
-whatever ends it, the episodes that were finished are kept.
+The folder is written under another name and renamed when it is whole. However a rollout ends, the
+finished episodes are kept.
 """
 
 from __future__ import annotations
@@ -105,7 +105,7 @@ def rollout(
     :param steps: play until this many steps are done; the last episode is finished
     :param seed: episode `i` is reset with `seed + i`
     :param explore: sample actions as in training, in place of the most likely ones
-    :param save_info: also keep what the environment says beside its observations, as JSON text
+    :param save_info: also keep the environment's infos, as JSON text
     :param out: the folder to write, in place of a new one in the run's `rollouts/`
     :param env: an environment class or creator, for runs that were trained on one given from Python
     :param progress: called after each episode with how many are done and the last return
@@ -260,7 +260,7 @@ class _Stop:
             signal.signal(number, handler)
 
     def check(self) -> None:
-        """Ends the rollout here when that was asked for."""
+        """End the rollout here after a signal."""
         if self.asked:
             raise KeyboardInterrupt
 
@@ -289,7 +289,7 @@ def _place(game: Game, out: str | Path | None) -> Path:
 
 @contextmanager
 def _draft(folder: Path) -> Iterator[Path]:
-    """A hidden folder beside `folder` that becomes it, or part of it, when all went well."""
+    """A hidden folder next to `folder` that becomes it, or part of it, when all went well."""
     draft = folder.parent / f".writing-{folder.name}"
     with ExitStack() as stack:
         with writing_to(folder, out="folder"):

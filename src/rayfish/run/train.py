@@ -70,7 +70,7 @@ def train(
         experiment, or with the checkpoint's own where none is named
     :param env: an environment class or creator function, in place of `environment.env`
     :param config_dir: a folder with the user's own Hydra groups
-    :param fit: shrink what is asked for to what the machine has, and say what was changed
+    :param fit: shrink the request to what the machine has, and note what was changed
     :param plain: plain lines in place of the live display; None decides by the terminal
     :param command: what the user typed, kept in the run's `command.txt`
     :param ray_options: how to start Ray
@@ -176,7 +176,7 @@ def note_on_end(directory: RunDirectory, experiment: Experiment) -> str:
 class Run:
     """One run held open: its parts, one iteration of its loop, and its end whatever happens.
 
-    :param info: what the check said of the environment
+    :param info: what the check found of the environment
     :param notes: lines for the user to see first
     :param resumed: go on from the last checkpoint in `directory`
     :param donor: a checkpoint of another run to go on from
@@ -295,7 +295,7 @@ class Run:
         for remark in remarks(self.experiment, self.info):
             self.console.note(remark)
         fitting = fit(self.experiment, self.info)
-        self.directory.begin(fitting.runner, autotune.said(self.experiment, fitting.why))
+        self.directory.begin(fitting.runner, autotune.why_this_way(self.experiment, fitting.why))
         if not fitting.batched and self.experiment.rollouts.runner == "auto":
             self.console.note(f"RLlib's env runner samples: {fitting.why}")
         self.console.status("starting Ray and building the algorithm")

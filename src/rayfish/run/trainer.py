@@ -60,7 +60,7 @@ class Trainer(TrainerNames):
     :param config: settings by the keys of old RLlib (`{"num_workers": 2, "lr": 1e-3}`), laid upon the rest
     :param config_dir: a folder with the user's own Hydra groups
     :param ray_options: how to start Ray; a Ray that is already running is used as it is
-    :param info: what `preflight.require` said of this experiment, when it was asked before
+    :param info: what `preflight.require` returned for this experiment, where it was called before
     :param trust: start from and restore what another user made, which runs the code in it
     """
 
@@ -199,7 +199,10 @@ class Trainer(TrainerNames):
         self.collector, self.metrics = self._collector(), {}
 
     def evaluate(self, saved: str | Path | None = None) -> dict[str, Any]:
-        """Plays the `evaluation` section's episodes (with a saved checkpoint or run, if named); returns `eval/...`."""
+        """Plays the `evaluation` section's episodes without exploration; returns `eval/...`.
+
+        :param saved: a checkpoint or run to play, in place of the policies as they are now
+        """
         from rayfish.metrics.collect import evaluation_metrics
 
         if saved is not None:
@@ -221,16 +224,11 @@ class Trainer(TrainerNames):
         from rayfish.run.evaluate import evaluate
 
         episodes = self.experiment.get("evaluation.evaluation_duration")
+        count = episodes if isinstance(episodes, int) else 10
         with undisturbed():
-            count = episodes if isinstance(episodes, int) else 10
             found = evaluate(saved, episodes=count, env=self.experiment.env, trust=trust)
-        return {
-            "eval/return_mean": found.return_mean,
-            "eval/ci_low": found.ci_low,
-            "eval/ci_high": found.ci_high,
-            "eval/length_mean": found.length_mean,
-            "eval/episodes": found.episodes,
-        }
+        names = ("return_mean", "ci_low", "ci_high", "length_mean", "episodes")
+        return {f"eval/{name}": getattr(found, name) for name in names}
 
     @property
     def agent(self) -> Agent:
@@ -279,7 +277,7 @@ class Trainer(TrainerNames):
         if algorithm is not None:
             self._end(algorithm)
             if self.experiment.rollouts.num_env_runners:
-                time.sleep(0.5)  # what workers said last is still on its way through Ray
+                time.sleep(0.5)  # the workers' last messages are still on their way through Ray
         self._open.close()
 
     def _fit(self, options: RayOptions) -> None:

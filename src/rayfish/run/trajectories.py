@@ -44,7 +44,7 @@ from rayfish.run.policy import Agent
 GROUP_BYTES = 32_000_000
 """About so much is held in memory before it is written as a row group."""
 
-_ROW_BYTES = 64  # what a row takes beside its observations and actions, roughly
+_ROW_BYTES = 64  # what a row takes besides its observations and actions, roughly
 _WHERE = {"episode": pa.int64(), "step": pa.int64(), "agent": pa.string(), "policy": pa.string()}
 _OUTCOME = {"reward": pa.float64(), "terminated": pa.bool_(), "truncated": pa.bool_()}
 
@@ -56,7 +56,7 @@ class Trajectories:
     """Records what is played (a `player.See`).
 
     :param file: where to write; it is whole only after `close`
-    :param save_info: also write what the environment says beside its observations
+    :param save_info: also write the environment's infos
     :param about: facts for the file's metadata
     """
 

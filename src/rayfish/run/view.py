@@ -192,7 +192,7 @@ def _require_pictures(game: Game, world: Any) -> None:
 
 
 def _needs(name: str, error: Exception) -> EnvironmentFault:
-    """A package for drawing is missing; those that Rayfish's extras bring are asked for by the extra."""
+    """A package for drawing is missing; the hint names the extra of Rayfish that brings it."""
     missing = next((package for package in _EXTRAS if package in str(error).lower()), "")
     extra = _EXTRAS.get(missing, "")
     what = f"{name} cannot be drawn without {missing or 'a package that is missing'}"
@@ -212,5 +212,5 @@ _EXTRAS = {
 
 
 def _place(checkpoint: Path) -> Path:
-    """`view.gif` in the run, or beside a checkpoint that stands alone."""
+    """`view.gif` in the run, or next to a checkpoint outside of a run."""
     return (run_of(checkpoint) or checkpoint.parent) / "view.gif"

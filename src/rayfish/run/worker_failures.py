@@ -144,7 +144,7 @@ class Losses:
         self.tell(f"{lost.what}; going back to {back_to} ({self.learner_restarts} of {self._most_learners})")
 
     def _count(self, trainer: Trainer) -> bool:
-        """Who died of what, and whether anyone did; when nobody is left, wait for the first to be back."""
+        """Report deaths; whether there were any. Where no runner is left, wait for the first to be back."""
         from rayfish.algorithm import workers
 
         died: set[str] = set()
@@ -249,7 +249,7 @@ def _why(worker: str, pid: int, cause: str) -> Reason:
 
 
 def _awaited(worker: str, pid: int) -> Reason | None:
-    """Why a worker died; what it said last may still be on its way."""
+    """Why a worker died; its last message may still be on its way."""
     until = time.monotonic() + _WAIT_FOR_REASON_S
     while True:
         reason = worker_messages.why(worker, pid)
