@@ -52,11 +52,15 @@ _RECORD = "run.json"
 
 
 class RunDirectory:
-    """One run's folder. `data` is the content of `run.json`; `update` changes it on disk as well."""
+    """One run's folder and the files in it; `data` is `run.json`, which `update` changes on disk as well."""
 
     def __init__(self, path: Path, data: dict[str, Any]) -> None:
         self.path = path
         self.data = data
+        self.config_file = path / "config.yaml"
+        self.metrics_file = path / "metrics.jsonl"
+        self.log_file = path / "log.txt"
+        self.checkpoints = path / "checkpoints"
         self._written = 0.0
         self._lease: lease.Lease | None = None
 
@@ -94,7 +98,7 @@ class RunDirectory:
         words = "".join(f"- {json.dumps(word)}\n" for word in experiment.overrides) or "[]\n"
         run = cls(path, {})
         with _whole_or_not_at_all(path):
-            (path / "checkpoints").mkdir()
+            run.checkpoints.mkdir()
             run.save_config(experiment)
             atomic_write(path / "overrides.yaml", words)
             atomic_write(path / "command.txt", text + "\n")
@@ -143,21 +147,6 @@ class RunDirectory:
         return f"{self.data.get('name')} · {self.data.get('algo')} on {self.data.get('env')}"
 
     @property
-    def metrics_file(self) -> Path:
-        """`metrics.jsonl`, one flat line per iteration."""
-        return self.path / "metrics.jsonl"
-
-    @property
-    def log_file(self) -> Path:
-        """`log.txt`, everything that was logged or printed anywhere."""
-        return self.path / "log.txt"
-
-    @property
-    def config_file(self) -> Path:
-        """`config.yaml`, the resolved experiment."""
-        return self.path / "config.yaml"
-
-    @property
     def overrides(self) -> list[str]:
         """The `key=value` words the run was started with; none where they cannot be read."""
         import yaml
@@ -169,11 +158,6 @@ class RunDirectory:
         except (OSError, ValueError, yaml.YAMLError):
             return []
         return [str(word) for word in words] if isinstance(words, list) else []
-
-    @property
-    def checkpoints(self) -> Path:
-        """The folder of the checkpoints."""
-        return self.path / "checkpoints"
 
     @property
     def status(self) -> str:

@@ -115,11 +115,11 @@ def rollout(
     plan = EpisodePlan(episodes, steps, seed, explore)
     game = player.prepare(run, overrides, plan, verb="rollout", env=env, trust=trust)
     folder = _place(game, out)
-    with _Stop() as stop, _draft(folder) as draft:
+    with _interruptible() as end_if_requested, _draft(folder) as draft:
         recording = _Recording(game, draft, save_info=save_info)
         fault: BaseException | None = None
         try:
-            recording.play(stop, progress)
+            recording.play(end_if_requested, progress)
         except (KeyboardInterrupt, RayfishError) as error:
             if not recording.rows:
                 raise
@@ -145,7 +145,7 @@ class _Recording:
         self._trajectories: Trajectories | None = None
         self._started = time.perf_counter()
 
-    def play(self, stop: _Stop, progress: Callable[[int, float], None] | None) -> None:
+    def play(self, after_step: Callable[[], None], progress: Callable[[int, float], None] | None) -> None:
         """All episodes, each noted when it is over."""
         game, save_info = self.game, self._save_info
         about = {"checkpoint": str(game.checkpoint), "env": game.env_name, "seed": game.plan.seed}
@@ -156,7 +156,7 @@ class _Recording:
 
             def see(step: int, actions: Actions, now: TimeStep) -> None:
                 trajectories(step, actions, now)
-                stop.check()
+                after_step()
 
             for played in player.play(game, env, see):
                 self.rows.append(_row(played, save_info=save_info))
@@ -244,31 +244,31 @@ def _write_episodes(folder: Path, columns: dict[str, list[Any]]) -> None:
     atomic_write(folder / "episodes.csv", text.getvalue())
 
 
-class _Stop:
-    """While entered, the first Ctrl-C, SIGTERM or SIGHUP waits for the step taken now, a second does not."""
+@contextmanager
+def _interruptible() -> Iterator[Callable[[], None]]:
+    """While entered, the first Ctrl-C, SIGTERM or SIGHUP waits for the step taken now, a second does not.
 
-    def __init__(self) -> None:
-        self.asked = False
-        self._previous: dict[int, Any] = {}
+    Yields what ends the rollout after that step.
+    """
+    requested = False
 
-    def __enter__(self) -> _Stop:
-        self._previous = signals.handle(self._handle)
-        return self
-
-    def __exit__(self, *exc: object) -> None:
-        for number, handler in self._previous.items():
-            signal.signal(number, handler)
-
-    def check(self) -> None:
-        """End the rollout here after a signal."""
-        if self.asked:
-            raise KeyboardInterrupt
-
-    def _handle(self, number: int, frame: FrameType | None) -> None:
+    def handle(number: int, frame: FrameType | None) -> None:
+        nonlocal requested
         signals.note(number)
-        if self.asked and number != signal.SIGHUP:
+        if requested and number != signal.SIGHUP:
             raise KeyboardInterrupt
-        self.asked = True
+        requested = True
+
+    def end_if_requested() -> None:
+        if requested:
+            raise KeyboardInterrupt
+
+    previous = signals.handle(handle)
+    try:
+        yield end_if_requested
+    finally:
+        for number, handler in previous.items():
+            signal.signal(number, handler)
 
 
 def _place(game: Game, out: str | Path | None) -> Path:

@@ -240,21 +240,17 @@ class ColumnLeaf:
 
         :raises EnvironmentFault: the value has another structure or size than its space
         """
-        part = value
+        part, hint = value, "return what the space declares; `rayfish env check` tells more"
         try:
             for key in self.path:
                 part = part[key]
             numbers = np.array(part).astype(self.dtype, copy=False).reshape(-1)
         except (LookupError, TypeError, ValueError) as error:
-            raise EnvironmentFault(
-                f"{self.column} cannot be written down: {type(error).__name__}: {error}",
-                "return what the space declares; `rayfish env check` tells more",
-            ) from error
+            what = f"{self.column} cannot be written: {type(error).__name__}: {error}"
+            raise EnvironmentFault(what, hint) from error
         if numbers.size != self.size:
-            raise EnvironmentFault(
-                f"{self.column} has shape {np.shape(part)}, its space declares {self.shape}",
-                "return what the space declares; `rayfish env check` tells more",
-            )
+            what = f"{self.column} has shape {np.shape(part)}, its space declares {self.shape}"
+            raise EnvironmentFault(what, hint)
         return numbers
 
     def array(self, values: Sequence[np.ndarray[Any, Any] | None]) -> Any:

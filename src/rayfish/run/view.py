@@ -91,7 +91,8 @@ def view(
         raise RayfishError(f"{fps:g} steps per second cannot be shown", "choose --fps above 0 and up to 50")
     plan = EpisodePlan(episodes, seed=seed, explore=explore)
     game = player.prepare(run, overrides, plan, verb="view", env=env, trust=trust)
-    file = _place(game.checkpoint) if out is None else Path(out).expanduser()
+    place = run_of(game.checkpoint) or game.checkpoint.parent
+    file = place / "view.gif" if out is None else Path(out).expanduser()
     if file.suffix.lower() != ".gif":
         raise RayfishError(f"--out is {file}, but a GIF is written", "name a file that ends in .gif")
     with explained(game.experiment), player.opened(game) as world:
@@ -209,8 +210,3 @@ _EXTRAS = {
     "opencv": "'rayfish[atari]'",
     "cv2": "'rayfish[atari]'",
 }
-
-
-def _place(checkpoint: Path) -> Path:
-    """`view.gif` in the run, or next to a checkpoint outside of a run."""
-    return (run_of(checkpoint) or checkpoint.parent) / "view.gif"
