@@ -52,7 +52,7 @@ class Policy:
     def act(self, observations: Any, state: Any, *, explore: bool) -> tuple[Any, Any]:
         """(actions for the environment, next state) for a batch of arrays.
 
-        :param state: what the last call gave; None at the start of an episode
+        :param state: what the last call returned; None at the start of an episode
         """
         rows = len(first_leaf(observations))
         for leaf in self._normaliser:  # in copies: the caller's arrays stay as they are

@@ -1,6 +1,6 @@
 """`rollouts.autotune`: measured on this machine, then chosen, how a run steps its environments.
 
-Takes an experiment and its environment's description; gives the experiment with
+Takes an experiment and its environment's description; returns the experiment with
 `rollouts.gym_env_vectorize_mode` and `rollouts.num_envs_per_env_runner` settled (of a slow environment
 that cannot be stepped in processes, `rollouts.num_env_runners` too), and lines that say what was tried.
 A key that the user wrote is kept. The run's config.yaml holds the choice with autotune off, so

@@ -57,12 +57,13 @@ def write(
         draft.mkdir()
         with undisturbed():  # saving must not change what is saved
             _fill(draft, trainer, best, to_play=to_play)
-        _sync(draft)
+        for path in [*draft.rglob("*"), draft]:  # on disk before its name becomes valid
+            _sync(path)
         if folder.exists():
             exchange(draft, folder)
         else:
             draft.rename(folder)
-        _sync_one(folder.parent)
+        _sync(folder.parent)
     except (OSError, SafetensorError) as error:
         raise CheckpointError(
             f"the checkpoint {folder} could not be written: {_reason(error, folder)}; "
@@ -76,12 +77,9 @@ def write(
 
 def _reason(error: Exception, folder: Path) -> str:
     """Why a checkpoint cannot be written; a full disk, which each library reports otherwise, in our words."""
-    if isinstance(error, OSError) and is_full(error):
-        code = error.errno or errno.ENOSPC
-    elif "No space left" in str(error):  # safetensors
-        code = errno.ENOSPC
-    else:
+    if not (is_full(error) or "No space left" in str(error)):  # the latter is safetensors'
         return str(error)
+    code = getattr(error, "errno", None) or errno.ENOSPC
     return why_unwritable(OSError(code, os.strerror(code)), folder)[0]
 
 
@@ -159,7 +157,7 @@ def require_same_task(folder: Path, header: dict[str, Any], experiment: Experime
 
 
 def restore(folder: Path, trainer: Trainer) -> list[str]:
-    """Puts a checkpoint into the trainer's freshly built algorithm; gives what could not be exact.
+    """Puts a checkpoint into the trainer's freshly built algorithm; returns what could not be exact.
 
     Its files are unpickled: who calls this has checked that they are whole and trusted.
     """
@@ -186,7 +184,7 @@ def restore(folder: Path, trainer: Trainer) -> list[str]:
 
 
 def adopt(folder: Path, donor: Path) -> Path:
-    """Copies a checkpoint of another run into `folder`, where it becomes the last; gives its place there.
+    """Copies a checkpoint of another run into `folder`, where it becomes the last; returns its place there.
 
     :raises CheckpointError: the checkpoint is damaged
     :raises NotTrusted: another user made it, and it is not trusted
@@ -228,13 +226,7 @@ def _header(trainer: Trainer) -> dict[str, Any]:
     }
 
 
-def _sync(folder: Path) -> None:
-    """Everything below `folder` on disk before its name becomes valid."""
-    for path in [*folder.rglob("*"), folder]:
-        _sync_one(path)
-
-
-def _sync_one(path: Path) -> None:
+def _sync(path: Path) -> None:
     handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)

@@ -345,10 +345,9 @@ def find_checkpoint(
     if (path / "rayfish.json").is_file():
         return path.resolve()
     refuse(path)
-    word, slash, tail = str(text).partition("/checkpoints/")
-    word = word if slash else str(text)
+    word, _, tail = str(text).partition("/checkpoints/")
     run = RunDirectory.open(_last_with_checkpoint(root) if _is_last(word) else find_run(word, root))
-    wanted = [tail.strip("/")] if tail.strip("/") else list(order)
+    wanted = [tail.strip("/")] if tail.strip("/") else order
     for name in wanted:
         if (run.checkpoints / name / "rayfish.json").is_file():
             return (run.checkpoints / name).resolve()

@@ -239,7 +239,7 @@ class Agent:
     ) -> tuple[Any, tuple[np.ndarray, ...] | None]:
         """Stable-Baselines3's name: (action, state) for one observation or for a batch of them.
 
-        :param state: recurrent state, as the last call gave it; None at the start
+        :param state: recurrent state, as the last call returned it; None at the start
         :param episode_start: which rows begin an episode: their state is reset
         :param deterministic: the most likely action (the default here, not in Stable-Baselines3)
         """
@@ -332,7 +332,7 @@ class PolicyNames:
         return self.agent.weights(self.name)
 
     def set_weights(self, weights: Mapping[str, Any]) -> None:
-        """Takes over weights, as `get_weights` gave them."""
+        """Takes over weights, as `get_weights` returns them."""
         tensors = {key: torch.as_tensor(np.asarray(value)) for key, value in weights.items()}
         try:
             self._policy.module.load_state_dict(tensors)

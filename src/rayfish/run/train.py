@@ -71,7 +71,7 @@ def train(
     ray_options: RayOptions | None = None,
     trust: bool = False,
 ) -> Path:
-    """Trains an experiment until a stop condition holds; gives the run's folder.
+    """Trains an experiment until a stop condition holds; returns the run's folder.
 
     :param experiment: an `Experiment`, the name of a preset or file, or RLlib's config (`PPOConfig()`)
     :param overrides: `key=value` words, as on the command line, or dictionaries: `{"training.lr": 1e-3}`
@@ -336,7 +336,7 @@ class Run:
         return trainer
 
     def _restore(self) -> int:
-        """Back to the last checkpoint of an earlier session; gives its iteration."""
+        """Back to the last checkpoint of an earlier session; returns its iteration."""
         path, damaged = self.checkpoints.newest()
         if path is None:
             self.checkpoints.drop_after(0)  # the draft of a first checkpoint, say

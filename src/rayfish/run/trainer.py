@@ -134,7 +134,7 @@ class Trainer(TrainerNames):
         return int(self.metrics.get("run/iteration", 0))
 
     def step(self) -> dict[str, float]:
-        """One training iteration; gives the flat metrics (RLlib's own result is in `.result`)."""
+        """One training iteration; returns the flat metrics (RLlib's own result is in `.result`)."""
         self._agent = None
         with self._watched(), self.losses.of_learners(self), self.watch.expecting_progress():
             self.result = self.algorithm.train()
@@ -149,7 +149,7 @@ class Trainer(TrainerNames):
         return self.metrics
 
     def save(self, folder: str | Path | None = None) -> Path:
-        """Writes a checkpoint and gives its folder; without a name, into a new run folder."""
+        """Writes a checkpoint and returns its folder; without a name, into a new run folder."""
         if folder is None:
             folder = self._own_folder / "checkpoints" / f"{self.iteration:06d}"
         with self._watched(), self.losses.of_learners(self):
@@ -160,7 +160,7 @@ class Trainer(TrainerNames):
     def restore(self, folder: str | Path | None = None) -> list[str]:
         """Continues from a checkpoint (a folder, a run, `last`), on a freshly built algorithm.
 
-        Without a name, from what this trainer saved last. Gives what, if anything, keeps it from
+        Without a name, from what this trainer saved last. Returns what, if anything, keeps it from
         going on exactly as it would have.
         """
         folder = folder or self.saved
@@ -232,7 +232,7 @@ class Trainer(TrainerNames):
 
     @property
     def agent(self) -> Agent:
-        """The policies as they are now, to act with, as `rayfish.load` would give them after `save()`."""
+        """The policies as they are now, to act with, as `rayfish.load` would load them after `save()`."""
         if self._agent is None:
             from rayfish.run.policy import load
 
@@ -257,7 +257,7 @@ class Trainer(TrainerNames):
         return self.algorithm.learner_group.get_weights()
 
     def set_weights(self, weights: dict[str, Any]) -> None:
-        """Puts weights (as `get_weights` gave them) into learner and env runners."""
+        """Puts weights (as `get_weights` returns them) into learner and env runners."""
         from rayfish.algorithm.weights import sync_runners
 
         self._agent = None

@@ -44,7 +44,7 @@ class TrainerNames:
     def train(self: Any) -> dict[str, Any]:
         """RLlib's name for `step`: one iteration.
 
-        Gives RLlib's result with old names (`episode_reward_mean`, `info/learner/...`, nested as they
+        Returns RLlib's result with old names (`episode_reward_mean`, `info/learner/...`, nested as they
         were) and today's metrics (`rollout/return_mean`) in it.
         """
         metrics = self.step()

@@ -45,7 +45,7 @@ class HandedOver:
 
 
 def hand_over() -> HandedOver:
-    """For a worker process, which gives it to `take_over`."""
+    """For a worker process, which passes it to `take_over`."""
     return HandedOver(signing.hand_over(), tuple(map(str, _accepted)))
 
 
@@ -202,32 +202,28 @@ def _may_be_code(text: str) -> bool:
 
 
 def sign(folder: Path) -> list[str]:
-    """Signs a run, checkpoint or sweep with this user's key; gives what was left out, and why.
+    """Signs a run, checkpoint or sweep with this user's key; returns what was left out, and why.
 
     :raises RayfishError: there is no key, or nothing to sign
     """
     if not signing.is_lasting():
         hint = f"set {signing.FILE_VARIABLE} or {signing.VARIABLE}"
         raise RayfishError(f"there is no signing key: {signing.key_file()} cannot be written", hint)
+    left_out: list[str] = []
     try:
-        return _sign_all(folder)
+        if (folder / manifest.HEADER).is_file():
+            return _sign_checkpoint(folder)
+        if (folder / SWEEP).is_file():
+            left_out += _sign_sweep(folder)
+        if (folder / CONFIG).is_file():
+            text = (folder / CONFIG).read_text(encoding="utf-8")
+            atomic_write(folder / CONFIG, signing.sealed_text(CONFIG, text))
+        for checkpoint in _checkpoints(folder):
+            left_out += _sign_checkpoint(checkpoint)
     except OSError as error:
         raise RayfishError(
             f"{folder} cannot be signed: {error.strerror or error}", "copy it to a folder you may write"
         ) from error
-
-
-def _sign_all(folder: Path) -> list[str]:
-    if (folder / manifest.HEADER).is_file():
-        return _sign_checkpoint(folder)
-    left_out: list[str] = []
-    if (folder / SWEEP).is_file():
-        left_out += _sign_sweep(folder)
-    if (folder / CONFIG).is_file():
-        text = (folder / CONFIG).read_text(encoding="utf-8")
-        atomic_write(folder / CONFIG, signing.sealed_text(CONFIG, text))
-    for checkpoint in _checkpoints(folder):
-        left_out += _sign_checkpoint(checkpoint)
     return left_out
 
 

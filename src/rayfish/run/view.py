@@ -25,7 +25,7 @@ from rayfish.run.player import EpisodePlan, Game, run_of, writing_to
 from rayfish.supervise.error_messages import explained
 
 MODE = "rgb_array"
-"""The way of rendering that gives pictures."""
+"""The way of rendering that returns pictures."""
 
 FPS = 12
 """Steps per second where the environment's metadata does not say."""
@@ -159,7 +159,7 @@ class _Pictures:
         if not isinstance(found, np.ndarray) or found.ndim != 3 or found.shape[2] not in (3, 4):
             kind = "nothing" if found is None else f"a {type(found).__name__}"
             raise EnvironmentFault(
-                f"{self.name}: render() gave {kind}, not a picture",
+                f"{self.name}: render() returned {kind}, not a picture",
                 "return an array of numbers 0 to 255, [height, width, 3], when render_mode is rgb_array",
             )
         return np.array(found[:, :, :3], np.uint8)

@@ -166,7 +166,7 @@ class Losses:
             time.sleep(0.2)
 
     def _note(self, row: WorkerStatus) -> int:
-        """Tell the deaths of a worker that are new; gives how many they are."""
+        """Report the deaths of a worker that are new; returns how many they are."""
         new = row.deaths - self._deaths.get(row.name, 0)
         if new <= 0:
             return 0
