@@ -13,7 +13,7 @@ import pytest
 from rayfish.envs.build import EnvSpec, describe, info_of, make, problems
 from rayfish.envs.check import check
 from rayfish.envs.guard import guarded
-from rayfish.envs.play import episode, random_actions
+from rayfish.envs.play import Player, random_actions
 from rayfish.envs.state import GET_STATE, PICKLE, find_way
 from rayfish.experiment.experiment import Experiment
 from rayfish.legacy import env_api, gym_spaces
@@ -108,7 +108,7 @@ def test_the_same_seed_gives_the_same_episode(spec):
 
 def play_through(env, seed):
     act = random_actions({"default_agent": env.action_space}, seed)
-    steps = islice(episode(env, act, seed), 51)
+    steps = islice(Player(env).episode(act, seed), 51)
     return [now.observations["default_agent"].tolist() for _, now in steps]
 
 

@@ -30,7 +30,7 @@ from rayfish.envs.env_kind import (
     max_steps,
 )
 from rayfish.envs.findings import Finding, Report
-from rayfish.envs.play import ALL, TimeStep, episode, random_actions, reset, step
+from rayfish.envs.play import ALL, Player, TimeStep, random_actions
 from rayfish.errors import EnvironmentFault
 from rayfish.experiment.imports import user_frame
 from rayfish.legacy import env_api
@@ -167,7 +167,7 @@ def _episodes(env: Any, seed: int, report: Report) -> None:
 def _random_episode(env: Any, seed: int, steps: int) -> Iterator[TimeStep]:
     """The reset and up to `steps` steps of a seeded episode."""
     act = random_actions(agents_and_spaces(env)[2], seed)
-    return (now for _, now in islice(episode(env, act, seed), steps + 1))
+    return (now for _, now in islice(Player(env).episode(act, seed), steps + 1))
 
 
 def _look_at_ends(now: TimeStep, report: Report) -> None:
@@ -228,13 +228,14 @@ def _difference(env: Any, seed: int, *, reseed: bool = False) -> str:
 
 def _endings(env: Any, seed: int, report: Report) -> None:
     """How long random episodes are, and whether they end at all."""
-    limit, act = max_steps(env), random_actions(agents_and_spaces(env)[2])
+    player, act = Player(env), random_actions(agents_and_spaces(env)[2])
+    limit = max_steps(env)
     lengths: list[int] = []
     steps, total, until = 0, 0, time.perf_counter() + 2.0
     while len(lengths) < 20 and total < _LONG and time.perf_counter() < until:
-        now, steps = reset(env, seed + len(lengths)), 0
+        now, steps = player.reset(seed + len(lengths)), 0
         while not now.over and total < _LONG and time.perf_counter() < until:
-            now, steps, total = step(env, act(now)), steps + 1, total + 1
+            now, steps, total = player.step(act(now)), steps + 1, total + 1
         if now.over:
             lengths.append(steps)
     said = f"at most {limit:,} steps" if limit else "no limit that can be seen"
@@ -260,12 +261,13 @@ def _endings(env: Any, seed: int, report: Report) -> None:
 
 
 def _speed(env: Any, seed: int, report: Report) -> None:
-    now, act = reset(env, seed), random_actions(agents_and_spaces(env)[2])
+    player, act = Player(env), random_actions(agents_and_spaces(env)[2])
+    now = player.reset(seed)
     steps, took, in_reset = 0, 0.0, 0.0
     while took < _SPEED_SECONDS:
         over, actions = now.over, act(now)  # choosing is not the environment's time
         started = time.perf_counter()
-        now = reset(env) if over else step(env, actions)
+        now = player.reset() if over else player.step(actions)
         elapsed = time.perf_counter() - started
         took += elapsed
         in_reset += elapsed * over

@@ -53,26 +53,37 @@ Act = Callable[[TimeStep], Actions]
 """What acts: the actions of the agents in `TimeStep.acting`."""
 
 
-def reset(env: Any, seed: int | None = None) -> TimeStep:
-    """Start an episode in a Gymnasium, PettingZoo parallel or RLlib multi-agent environment."""
-    return TimeStep(*_by_agent(env, env.reset(seed=seed)))
+class Player:
+    """Steps an environment.
 
+    :param env: a Gymnasium, PettingZoo parallel or RLlib multi-agent environment
+    """
 
-def step(env: Any, actions: Actions) -> TimeStep:
-    """Take one step."""
-    returned = env.step(actions if is_multi_agent(env) else actions[DEFAULT_AGENT])
-    observations, rewards, terminated, truncated, infos = _by_agent(env, returned)
-    return TimeStep(observations, infos, rewards, terminated, truncated)
+    def __init__(self, env: Any) -> None:
+        self.env = env
+        self._multi = is_multi_agent(env)
 
+    def reset(self, seed: int | None = None) -> TimeStep:
+        """Start an episode."""
+        return TimeStep(*self._by_agent(self.env.reset(seed=seed)))
 
-def episode(env: Any, act: Act, seed: int | None = None) -> Iterator[tuple[Actions, TimeStep]]:
-    """Play an episode: first `({}, the reset)`, then the actions and outcome of each step."""
-    now = reset(env, seed)
-    yield {}, now
-    while not now.over:
-        actions = act(now)
-        now = step(env, actions)
-        yield actions, now
+    def step(self, actions: Actions) -> TimeStep:
+        """Take one step."""
+        returned = self.env.step(actions if self._multi else actions[DEFAULT_AGENT])
+        observations, rewards, terminated, truncated, infos = self._by_agent(returned)
+        return TimeStep(observations, infos, rewards, terminated, truncated)
+
+    def episode(self, act: Act, seed: int | None = None) -> Iterator[tuple[Actions, TimeStep]]:
+        """Play an episode: first `({}, the reset)`, then the actions and outcome of each step."""
+        now = self.reset(seed)
+        yield {}, now
+        while not now.over:
+            actions = act(now)
+            now = self.step(actions)
+            yield actions, now
+
+    def _by_agent(self, returned: Sequence[Any]) -> list[dict[Any, Any]]:
+        return [dict(value or {}) if self._multi else {DEFAULT_AGENT: value} for value in returned]
 
 
 def random_actions(spaces: Mapping[Any, gym.Space[Any]], seed: int | None = None) -> Act:
@@ -85,8 +96,3 @@ def random_actions(spaces: Mapping[Any, gym.Space[Any]], seed: int | None = None
         for index, space in enumerate(spaces.values()):
             space.seed(seed + index)
     return lambda now: {agent: legal_sample(spaces[agent], seen) for agent, seen in now.acting.items()}
-
-
-def _by_agent(env: Any, returned: Sequence[Any]) -> list[dict[Any, Any]]:
-    multi = is_multi_agent(env)
-    return [dict(value or {}) if multi else {DEFAULT_AGENT: value} for value in returned]

@@ -23,7 +23,7 @@ import numpy as np
 
 from rayfish.envs import guard, restarts
 from rayfish.envs.env_kind import EnvInfo
-from rayfish.envs.play import Act, Actions, TimeStep, random_actions, reset, step
+from rayfish.envs.play import Act, Actions, Player, TimeStep, random_actions
 from rayfish.generators import generators, set_generators, undisturbed
 from rayfish.nested import first_leaf
 
@@ -150,8 +150,8 @@ def load(envs: list[Any], way: str, saved: bytes) -> list[Any]:
 
 def _trial(env: Any, way: str, actions: dict[Any, gym.Space[Any]]) -> str:
     """Why `env` does not come back in this way; "" when it does."""
-    act, started = random_actions(actions), time.monotonic()
-    before = _play(env, reset(env, seed=7), _STEPS_BEFORE, act)[-1][1]
+    player, act, started = Player(env), random_actions(actions), time.monotonic()
+    before = _play(player, player.reset(seed=7), _STEPS_BEFORE, act)[-1][1]
     took = time.monotonic() - started
     if took > _LONGEST_S:
         return f"its first {_STEPS_BEFORE} steps took {took:.0f} s, too long to try it"
@@ -159,22 +159,22 @@ def _trial(env: Any, way: str, actions: dict[Any, gym.Space[Any]]) -> str:
     if len(saved) > MOST_BYTES:
         return f"its pickled state is {len(saved) / 2**20:.0f} MB"
     drawn = generators()
-    expected = _play(env, before, _STEPS_AFTER, act)
+    expected = _play(player, before, _STEPS_AFTER, act)
     set_generators(drawn)
     [again] = load([env], way, saved) if way == GET_STATE else pickle.loads(saved)
     script = iter([chosen for chosen, _ in expected])
-    seen = _play(again, before, _STEPS_AFTER, lambda _: next(script))
+    seen = _play(Player(again), before, _STEPS_AFTER, lambda _: next(script))
     if again is not env:
         guard.close(again)
     return "" if _equal(expected, seen) else f"a copy made by {way} goes on differently"
 
 
-def _play(env: Any, now: TimeStep, steps: int, act: Act) -> list[tuple[Actions, TimeStep]]:
+def _play(player: Player, now: TimeStep, steps: int, act: Act) -> list[tuple[Actions, TimeStep]]:
     """Steps across the ends of episodes: what was done (nothing in place of a reset) and what it led to."""
     played = []
     for _ in range(steps):
         over, actions = now.over, act(now)
-        now = reset(env) if over else step(env, actions)
+        now = player.reset() if over else player.step(actions)
         played.append((actions, now))
     return played
 

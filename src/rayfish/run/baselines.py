@@ -1,9 +1,9 @@
 """Baselines that an environment brings, and many episodes of one policy played side by side.
 
-An environment offers baselines in its own module, or in a module `baselines` beside it:
+An environment offers baselines in its own module, or in a module `baselines` next to it:
 
-    BASELINES     name -> factory; `factory(vector, seed)` returns a policy with `reset(vector, which)`, called
-                  when episodes begin in the slots `which`, and `act(vector)`, the actions of all slots
+    BASELINES     name -> factory; `factory(vector, seed)` returns a policy with `reset(vector, which)`,
+                  called when episodes begin in the slots `which`, and `act(vector)`, the actions of all slots
     FIGURES       optional: which figures of its episodes to show, the one that matters most first
     make_vector   optional: `make_vector(num_envs, **env_config)`, the vector in which baselines act for an
                   environment of several agents

@@ -20,7 +20,7 @@ from rayfish.algorithm import signatures
 from rayfish.envs import build as envs
 from rayfish.envs import guard
 from rayfish.envs.env_kind import alike, in_short, is_multi_agent
-from rayfish.envs.play import ALL, Actions, TimeStep, episode
+from rayfish.envs.play import ALL, Actions, Player, TimeStep
 from rayfish.envs.vector import figures
 from rayfish.errors import ConfigError, RayfishError
 from rayfish.experiment import Experiment
@@ -244,7 +244,7 @@ def _episode(game: Game, env: Any, number: int, see: See | None) -> PlayedEpisod
     parts: dict[str, float] = {}
     reset_info: Mapping[Any, Any] = {}
     infos: dict[Any, Any] = {}
-    for length, (actions, now) in enumerate(episode(env, game.act, seed)):
+    for length, (actions, now) in enumerate(Player(env).episode(game.act, seed)):
         report_progress()
         reset_info = reset_info if length else now.infos
         infos |= now.infos
