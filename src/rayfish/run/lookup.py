@@ -19,10 +19,6 @@ class Named(Protocol):
     path: Path
     data: dict[str, Any]
 
-    @property
-    def status(self) -> str:
-        """How it ended, or that it has not."""
-
 
 def answering(word: str, folders: Sequence[Named], root: str | Path, kind: str, none_yet: str) -> Path:
     """The folder that `word` means: a name (its newest), an id or its beginning, or `last`.

@@ -18,14 +18,11 @@ PACKAGES = ("ray", "torch", "gymnasium", "numpy", "hydra-core", "pettingzoo", "s
 THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMBA_NUM_THREADS")
 
 
-def collect(folder: Path | None = None) -> dict[str, Any]:
-    """The record kept as `provenance.json`.
-
-    :param folder: where the user's code lies; its git revision is recorded
-    """
+def collect() -> dict[str, Any]:
+    """The record kept as `provenance.json`; git is that of the current folder, the user's code."""
     return {
         "versions": versions(),
-        "git": git(folder or Path.cwd()),
+        "git": git(),
         "host": {"name": platform.node(), "system": platform.platform(), "user_id": os.getuid()},
         "hardware": hardware(),
         "threads": {name: os.environ[name] for name in THREAD_VARIABLES if name in os.environ},
@@ -42,15 +39,15 @@ def versions() -> dict[str, str]:
     return found
 
 
-def git(folder: Path) -> dict[str, Any] | None:
+def git() -> dict[str, Any] | None:
     """Commit, branch and whether files differ from it; None outside a git clone."""
-    commit = _git(folder, "rev-parse", "HEAD")
+    commit = _git("rev-parse", "HEAD")
     if not commit:
         return None
     return {
         "commit": commit,
-        "branch": _git(folder, "rev-parse", "--abbrev-ref", "HEAD"),
-        "changed_files": len((_git(folder, "status", "--porcelain") or "").splitlines()),
+        "branch": _git("rev-parse", "--abbrev-ref", "HEAD"),
+        "changed_files": len((_git("status", "--porcelain") or "").splitlines()),
     }
 
 
@@ -84,11 +81,9 @@ def _cpu_model() -> str:
     return platform.processor() or sys.platform
 
 
-def _git(folder: Path, *words: str) -> str | None:
+def _git(*words: str) -> str | None:
     try:
-        done = subprocess.run(
-            ["git", "-C", str(folder), *words], capture_output=True, text=True, timeout=5, check=False
-        )
+        done = subprocess.run(["git", *words], capture_output=True, text=True, timeout=5, check=False)
     except (OSError, subprocess.TimeoutExpired):
         return None
     return done.stdout.strip() if done.returncode == 0 else None
