@@ -56,6 +56,30 @@ def parse_json(text: str | bytes) -> Any:
     raise too_deep
 
 
+class Unreadable(ValueError):
+    """A file that cannot be read; the text says why: "is cut short or damaged at line 3"."""
+
+
+def read_keys(file: Path) -> dict[str, Any]:
+    """The keys and values of a JSON file.
+
+    :raises FileNotFoundError: it is not there
+    :raises Unreadable: it cannot be read, or holds something else
+    """
+    try:
+        data = parse_json(file.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise
+    except OSError as error:
+        raise Unreadable(f"cannot be read: {error.strerror}") from error
+    except ValueError as error:
+        line = f" at line {error.lineno}" if isinstance(error, json.JSONDecodeError) else ""
+        raise Unreadable(f"is cut short or damaged{line}") from error
+    if not isinstance(data, dict):
+        raise Unreadable(f"is damaged: it holds a {type(data).__name__}, not keys and values")
+    return data
+
+
 def set_aside(folder: Path) -> None:
     """Hold some space of the disk, in a hidden file, for the `last_write` in that folder."""
     try:  # Random bytes: a file system that compresses would keep no space for zeros.

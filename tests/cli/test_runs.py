@@ -16,9 +16,10 @@ from rayfish.cli.run_entries import remove
 from rayfish.cli.runs import app
 from rayfish.errors import RayfishError, RunNotFound
 from rayfish.experiment import Experiment
+from rayfish.files import atomic_link
 from rayfish.metrics import names
 from rayfish.metrics.sinks import open_sinks
-from rayfish.run.directory import RunDirectory, atomic_link
+from rayfish.run.directory import RunDirectory
 from rayfish.sweep.directory import SweepDirectory
 from rayfish.sweep.records import EventTable
 
@@ -40,7 +41,7 @@ def run(workdir):
             if i == 20:
                 line |= {names.EVAL_RETURN_MEAN: 222.0, names.EVAL_CI_LOW: 200.0, names.EVAL_CI_HIGH: 250.0}
             sinks.write(line)
-    run.checkpoint_path(20).mkdir()
+    (run.checkpoints / "000020").mkdir()
     run.progress(line, {"metric": names.RETURN_MEAN, "value": 200.0, "checkpoint": "000020"})
     run.finish("done", "rollout/return_mean 300 >= 300")
     return run
@@ -329,7 +330,7 @@ def test_rm_removes_runs_sweeps_and_damaged_ones(run, sweep):
 
 def test_rm_takes_whole_runs_that_are_not_in_training(run, sweep):
     with pytest.raises(RayfishError, match="is a part of"):
-        invoke("rm", str(run.checkpoint_path(20)), "--yes")
+        invoke("rm", str(run.checkpoints / "000020"), "--yes")
     with pytest.raises(RayfishError, match="is a trial of the sweep"):
         invoke("rm", str(sweep.path / "best"), "--yes")
     training = RunDirectory.create(Experiment.compose("cartpole"), name="training", command="x")

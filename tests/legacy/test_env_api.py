@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from itertools import islice
 
 import gym as old_gym
 import gymnasium as gym
@@ -12,7 +13,7 @@ import pytest
 from rayfish.envs.build import EnvSpec, describe, info_of, make, problems
 from rayfish.envs.check import check
 from rayfish.envs.guard import guarded
-from rayfish.envs.play import Player, play
+from rayfish.envs.play import Player, random_actions
 from rayfish.envs.state import GET_STATE, PICKLE, find_way
 from rayfish.experiment.experiment import Experiment
 from rayfish.legacy import env_api
@@ -106,11 +107,9 @@ def test_the_same_seed_gives_the_same_episode(spec):
 
 
 def play_through(env, seed):
-    return [moment.observations["default_agent"].tolist() for moment in play(player(env), seed, 50)]
-
-
-def player(env):
-    return Player(env, {"default_agent": env.action_space})
+    act = random_actions({"default_agent": env.action_space}, seed)
+    steps = islice(Player(env).episode(act, seed), 51)
+    return [now.observations["default_agent"].tolist() for _, now in steps]
 
 
 def test_env_check_passes_with_a_note(spec):

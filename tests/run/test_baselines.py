@@ -15,6 +15,7 @@ from rayfish.errors import RayfishError
 from rayfish.experiment import Experiment
 from rayfish.run import baselines
 from rayfish.run.evaluate import evaluate
+from rayfish.run.player import EpisodePlan
 from rayfish.worlds.wildfire import WildfireVectorEnv
 
 FIRES = (
@@ -125,7 +126,7 @@ def test_every_policy_meets_the_same_fires_and_no_fire_twice(fires):
 
 def test_an_agent_that_does_nothing_has_the_episodes_of_the_baseline_that_does_nothing(fires):
     agent = Standing()
-    alone = baselines.play_agent(fires, agent, explore=False, episodes=12, steps=None, seed=0, ended=silent)
+    alone = baselines.play_agent(fires, agent, EpisodePlan(12), silent)
     beside = baselines.play_baseline(fires, "nothing", episodes=12, seed=0, ended=silent)
     assert alone == beside
     assert agent.widths == {baselines.SLOTS}
@@ -139,9 +140,7 @@ def test_an_episode_does_not_depend_on_how_many_are_played(fires):
 
 
 def test_by_steps_the_last_episode_is_finished(fires):
-    rows = baselines.play_agent(
-        fires, Standing(), explore=False, episodes=None, steps=100, seed=0, ended=silent
-    )
+    rows = baselines.play_agent(fires, Standing(), EpisodePlan(steps=100), silent)
     assert sum(row.length for row in rows) >= 100 > sum(row.length for row in rows[:-1])
 
 

@@ -13,14 +13,13 @@ import pytest
 
 from rayfish.errors import CheckpointError, RayfishError, RunNotFound
 from rayfish.experiment import Experiment
-from rayfish.files import set_aside, why_unwritable
+from rayfish.files import atomic_link, atomic_write, set_aside, why_unwritable
 from rayfish.metrics import names
 from rayfish.run import directory
 from rayfish.run.directory import (
+    DAMAGED,
     RunDirectory,
-    atomic_link,
-    atomic_write,
-    damaged_runs,
+    all_runs,
     find_checkpoint,
     find_folder,
     find_run,
@@ -41,10 +40,10 @@ def make(experiment, workdir):
     def make(name="cartpole", checkpoints=()):
         run = RunDirectory.create(experiment, name=name, command=["rayfish", "train", "cart pole"])
         for iteration in checkpoints:
-            path = run.checkpoint_path(iteration)
+            path = run.checkpoints / f"{iteration:06d}"
             path.mkdir()
             (path / "rayfish.json").write_text("{}")
-            run.link("last", path)
+            atomic_link(run.checkpoints / "last", path.name)
         return run
 
     return make
@@ -160,11 +159,11 @@ def test_an_ambiguous_beginning_is_refused(make):
 def test_a_run_means_its_best_checkpoint_else_its_last(make):
     run = make(checkpoints=(20, 40))
     assert find_checkpoint("cartpole").name == "000040"
-    run.link("best", run.checkpoint_path(20))
+    atomic_link(run.checkpoints / "best", (run.checkpoints / "000020").name)
     assert find_checkpoint("cartpole").name == "000020"
     assert find_checkpoint(run.checkpoints / "last").name == "000040"
     assert find_checkpoint("cartpole/checkpoints/000020").name == "000020"
-    assert find_checkpoint(str(run.checkpoint_path(20))).name == "000020"
+    assert find_checkpoint(str(run.checkpoints / "000020")).name == "000020"
 
 
 def test_a_missing_checkpoint_says_which_there_are(make):
@@ -283,7 +282,7 @@ def sweep(make, experiment):
     def sweep(name="tuned", sweep_id="abc123", created="2999-01-01T00:00:00+00:00", best=True):
         folder = directory.Path("runs") / name / f"20990101-000000-{sweep_id}"
         trial = RunDirectory.create(experiment, at=folder / "trials" / "0001", command="x")
-        path = trial.checkpoint_path(20)
+        path = trial.checkpoints / "000020"
         path.mkdir()
         (path / "rayfish.json").write_text("{}")
         about = {"layout": 1, "id": sweep_id, "name": name, "created": created, "status": "done"}
@@ -378,7 +377,7 @@ def test_last_is_the_last_run_with_a_checkpoint_and_says_so(make, caplog):
     assert not caplog.records
     failed = make("pendulum")
     failed.finish("failed", "the environment raised")
-    assert find_checkpoint("last") == good.checkpoint_path(20).resolve()
+    assert find_checkpoint("last") == (good.checkpoints / "000020").resolve()
     assert find_run("last") == failed.path
     (record,) = caplog.records
     assert record.getMessage() == (
@@ -405,7 +404,7 @@ def test_last_is_the_last_run_with_a_checkpoint_and_says_so(make, caplog):
 def test_a_damaged_run_is_known_as_damaged(make, content, why):
     run, other = make(), make("other")
     (run.path / "run.json").write_text(content)
-    (found,) = damaged_runs()
+    (found,) = [run for run in all_runs() if run.status == DAMAGED]
     assert found.path == run.path
     assert (found.status, found.data["name"], found.data["id"]) == ("damaged", "cartpole", run.data["id"])
     assert why in found.data["reason"]
@@ -419,7 +418,7 @@ def test_a_run_json_that_is_a_folder_is_a_damaged_run(make):
     run = make()
     (run.path / "run.json").unlink()
     (run.path / "run.json").mkdir()
-    (found,) = damaged_runs()
+    (found,) = [run for run in all_runs() if run.status == DAMAGED]
     assert "cannot be read: Is a directory" in found.data["reason"]
     for word in (run.path, run.data["id"]):
         assert find_run(word) == find_folder(word) == run.path

@@ -7,7 +7,7 @@ import json
 
 from rich.console import Console
 
-from rayfish.run.multirun import _table
+from rayfish.run.train import _table
 
 
 def test_the_table_keeps_brackets_and_whole_words_at_80_columns(tmp_path):

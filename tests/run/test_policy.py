@@ -15,7 +15,8 @@ from gymnasium import spaces
 
 from rayfish.errors import CheckpointError, RayfishError
 from rayfish.run import manifest
-from rayfish.run.policy import load, save_policy
+from rayfish.run.policy import load
+from rayfish.run.policy_files import save_policy
 from tests.models.test_module import module
 from tests.models.test_networks import MASK3, VECTOR
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from rayfish.run import token
+from rayfish.run.engine import join_with_token, make_token
 
 
 @pytest.fixture
@@ -25,7 +25,7 @@ def mode(path: Path) -> int:
 
 
 def test_a_new_token_can_be_read_by_its_user_alone(home):
-    token.make()
+    make_token()
     file = home / ".ray" / "auth_token"
     assert (mode(file), mode(file.parent)) == (0o600, 0o700)
     assert len(file.read_text()) == 64
@@ -37,7 +37,7 @@ def test_a_token_that_others_could_read_is_kept_and_closed_to_them(home):
     file.parent.mkdir(mode=0o755)
     file.write_text("kept")
     file.chmod(0o644)
-    token.make()
+    make_token()
     assert (file.read_text(), mode(file), mode(file.parent)) == ("kept", 0o600, 0o700)
 
 
@@ -46,17 +46,17 @@ def test_a_token_named_by_its_path_is_left_as_it_is(home, monkeypatch):
     file.write_text("kept")
     file.chmod(0o440)
     monkeypatch.setenv("RAY_AUTH_TOKEN_PATH", str(file))
-    token.make()
+    make_token()
     assert (file.read_text(), mode(file)) == ("kept", 0o440)
 
 
 @pytest.mark.parametrize("place", ["/proc/nowhere", "/dev/null"])
 def test_without_a_home_to_write_to_the_token_is_kept_elsewhere(home, monkeypatch, place):
     monkeypatch.setenv("HOME", place)
-    token.make()
+    make_token()
     file = Path(os.environ["RAY_AUTH_TOKEN_PATH"])
     assert (mode(file), mode(file.parent)) == (0o600, 0o700)
-    token.make()
+    make_token()
     assert Path(os.environ["RAY_AUTH_TOKEN_PATH"]) == file
 
 
@@ -64,13 +64,13 @@ def test_without_a_home_to_write_to_the_token_is_kept_elsewhere(home, monkeypatc
 def test_no_token_is_made_where_none_is_needed(home, monkeypatch, given):
     for name, value in given.items():
         monkeypatch.setenv(name, value)
-    token.make()
+    make_token()
     assert not list(home.iterdir())
 
 
 def test_a_cluster_is_shown_the_token_that_is_there(home):
-    token.bring()
+    join_with_token()
     assert "RAY_AUTH_MODE" not in os.environ
-    token.make()
-    token.bring()
+    make_token()
+    join_with_token()
     assert os.environ["RAY_AUTH_MODE"] == "token"

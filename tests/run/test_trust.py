@@ -17,7 +17,7 @@ from rayfish.experiment import Experiment
 from rayfish.jobs import read_jobs
 from rayfish.run import manifest, signing, trust
 from rayfish.run.directory import RunDirectory
-from rayfish.run.policy import save_policy
+from rayfish.run.policy_files import save_policy
 from rayfish.sweep.directory import SweepDirectory
 from tests.helpers import rayfish as rayfish_command
 from tests.models.test_module import module

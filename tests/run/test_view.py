@@ -145,7 +145,7 @@ def test_an_environment_faster_than_a_gif_plays_at_its_speed(policy, workdir):
     ("env", "what", "hint"),
     [
         (Dark, "no render mode rgb_array", "render_modes"),
-        (Empty, "gave nothing", "height, width, 3"),
+        (Empty, "returned nothing", "height, width, 3"),
         (Unequipped, "without pygame", "rayfish[box2d]"),
     ],
 )

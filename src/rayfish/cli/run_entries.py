@@ -74,9 +74,9 @@ def entries(root: str, word: str = "", tags: tuple[str, ...] = (), sort: str = "
         close = did_you_mean(sort, SORTS)
         hint = f"did you mean --sort {close[0]}?" if close else f"one of {', '.join(SORTS)}"
         raise RayfishError(f"--sort {sort}: there is no such order", hint)
-    from rayfish.run.directory import damaged_runs, list_runs
+    from rayfish.run.directory import all_runs
 
-    found = [_run(run) for run in [*list_runs(root), *damaged_runs(root)]]
+    found = [_run(run) for run in all_runs(root)]
     found += [_sweep_or_damaged(file.parent) for file in Path(root).glob("*/*/sweep.json")]
     found.sort(key=lambda entry: str(entry["created"] or ""), reverse=True)
     wanted = [entry for entry in found if word.lower() in _words(entry) and set(tags) <= set(entry["tags"])]

@@ -211,7 +211,7 @@ def _run_several(
     common: dict[str, Any],
     refused: dict[str, ConfigError],
 ) -> None:
-    from rayfish.run.multirun import several
+    from rayfish.run.train import several
     from rayfish.supervise.signals import exit_code, was_asked_to_end
 
     missing = several(runs, ray, common, refused)

@@ -12,6 +12,8 @@ import re
 import time
 import traceback
 import warnings
+from collections.abc import Iterator
+from itertools import islice
 from typing import Any
 
 import cloudpickle
@@ -19,9 +21,16 @@ import gymnasium as gym
 import numpy as np
 
 from rayfish.envs import contract, old_environments, values
-from rayfish.envs.env_kind import DEFAULT_AGENT, agents_and_spaces, in_short, is_parallel, max_steps
+from rayfish.envs.env_kind import (
+    DEFAULT_AGENT,
+    agents_and_spaces,
+    in_short,
+    is_multi_agent,
+    is_parallel,
+    max_steps,
+)
 from rayfish.envs.findings import Finding, Report
-from rayfish.envs.play import ALL, AgentStep, Player, play
+from rayfish.envs.play import ALL, Player, TimeStep, random_actions
 from rayfish.errors import EnvironmentFault
 from rayfish.experiment.imports import user_frame
 
@@ -43,22 +52,22 @@ def check(env: Any, *, seed: int = 0) -> list[Finding]:
     """
     report = Report()
     try:
-        player = _spaces(env, report)
+        _spaces(env, report)
         _contract(env, report)
-        _episodes(env, player, seed, report)
-        _repeatable(player, seed, report)
-        _endings(env, player, seed, report)
+        _episodes(env, seed, report)
+        _repeatable(env, seed, report)
+        _endings(env, seed, report)
         if not report.broken:
-            _speed(player, seed, report)
+            _speed(env, seed, report)
         _pickle(env, report)
-        if not player.multi and not report.broken and old_environments.adapter(env) is None:
+        if not is_multi_agent(env) and not report.broken and old_environments.adapter(env) is None:
             _gymnasium_opinion(env, report)
     except _Stop:
         pass
     return report.sorted()
 
 
-def _spaces(env: Any, report: Report) -> Player:
+def _spaces(env: Any, report: Report) -> None:
     try:
         agents, observations, actions = agents_and_spaces(env)
     except EnvironmentFault as fault:
@@ -88,7 +97,6 @@ def _spaces(env: Any, report: Report) -> Player:
     if agents != (DEFAULT_AGENT,):
         said = f"{len(agents)} agents ({', '.join(map(str, agents[:6]))}); {said}"
     report.fine("spaces", said)
-    return Player(env, actions)
 
 
 def _contract(env: Any, report: Report) -> None:
@@ -118,14 +126,14 @@ def _contract(env: Any, report: Report) -> None:
     report.fine("step", "returns (observation, reward, terminated, truncated, info)")
 
 
-def _episodes(env: Any, player: Player, seed: int, report: Report) -> None:
+def _episodes(env: Any, seed: int, report: Report) -> None:
     """Every value of a few random episodes against what was declared."""
     _, observations, actions = agents_and_spaces(env)
     seen = {"steps": 0, "masked": False}
 
-    def look(moment: AgentStep) -> None:
+    def look(now: TimeStep) -> None:
         seen["steps"] += 1
-        for agent, observation in moment.observations.items():
+        for agent, observation in now.observations.items():
             whose = "observation" if agent == DEFAULT_AGENT else f"observation of {agent!r}"
             for what, hint in values.faults(observation, observations[agent], whose):
                 report.add("error", "observations", what, hint)
@@ -133,15 +141,16 @@ def _episodes(env: Any, player: Player, seed: int, report: Report) -> None:
                 report.add("error", "action mask", what, hint)
             masked = isinstance(observation, dict) and values.MASK in observation
             seen["masked"] = seen["masked"] or masked
-        _look_at_ends(moment, report)
+        _look_at_ends(now, report)
 
-    for episode in range(_EPISODES):
+    for number in range(_EPISODES):
         try:
-            play(player, seed + episode, _STEPS_LOOKED_AT, look)
+            for now in _random_episode(env, seed + number, _STEPS_LOOKED_AT):
+                look(now)
         except Exception as error:
             report.add("error", "step", _raised("an episode", error), "fix that line")
             raise _Stop from error
-        if is_parallel(env) and player.now.over and env.agents:
+        if is_parallel(env) and now.over and env.agents:
             report.add(
                 "error",
                 "agents",
@@ -154,29 +163,35 @@ def _episodes(env: Any, player: Player, seed: int, report: Report) -> None:
         report.fine("action mask", "always leaves an action, and fits the action space")
 
 
-def _look_at_ends(moment: AgentStep, report: Report) -> None:
-    for agent, reward in moment.rewards.items():
+def _random_episode(env: Any, seed: int, steps: int) -> Iterator[TimeStep]:
+    """The reset and up to `steps` steps of a seeded episode."""
+    act = random_actions(agents_and_spaces(env)[2], seed)
+    return (now for _, now in islice(Player(env).episode(act, seed), steps + 1))
+
+
+def _look_at_ends(now: TimeStep, report: Report) -> None:
+    for agent, reward in now.rewards.items():
         scalar = np.ndim(reward) == 0 and isinstance(reward, int | float | np.number | np.ndarray)
         if not scalar or isinstance(reward, bool | np.bool_):
             what = f"the reward{_of(agent)} is {reward!r} ({type(reward).__name__})"
             report.add("error", "reward", what, "return a plain number: float(reward)")
         elif not np.isfinite(float(reward)):
             report.add("error", "reward", f"the reward{_of(agent)} is {float(reward)}", "keep it finite")
-    for name, flags in (("terminated", moment.terminated), ("truncated", moment.truncated)):
+    for name, flags in (("terminated", now.terminated), ("truncated", now.truncated)):
         for agent, flag in flags.items():
             if not isinstance(flag, bool | np.bool_):
                 what = f"{name}{_of(agent)} is {flag!r} ({type(flag).__name__})"
                 report.add("error", "step", what, f"return bool({name})")
 
 
-def _repeatable(player: Player, seed: int, report: Report) -> None:
+def _repeatable(env: Any, seed: int, report: Report) -> None:
     """The same seed and the same actions must give the same episode."""
-    difference = _difference(player, seed)
+    difference = _difference(env, seed)
     if not difference:
         report.fine("seed", "the same seed gives the same episode")
         return
     states = random.getstate(), np.random.get_state()
-    globally = not _difference(player, seed, reseed=True)
+    globally = not _difference(env, seed, reseed=True)
     random.setstate(states[0])
     np.random.set_state(states[1])
     cause = "it draws from a generator that reset() does not seed, or keeps state between episodes"
@@ -190,38 +205,37 @@ def _repeatable(player: Player, seed: int, report: Report) -> None:
     )
 
 
-def _difference(player: Player, seed: int, *, reseed: bool = False) -> str:
+def _difference(env: Any, seed: int, *, reseed: bool = False) -> str:
     """Where two episodes with one seed part; "" when they do not. `reseed` seeds the global generators."""
-    runs: list[list[AgentStep]] = []
+    runs: list[list[tuple[Any, Any]]] = []
     for _ in range(2):
         if reseed:
             random.seed(seed)
             np.random.seed(seed)
-        kept: list[AgentStep] = []
-        runs.append(kept)
         # Copied at once: an environment may write every observation into the same array.
-        play(player, seed, 200, lambda moment, into=kept: into.append(copy.deepcopy(moment)))  # type: ignore[misc]
+        runs.append(
+            [copy.deepcopy((now.observations, now.rewards)) for now in _random_episode(env, seed, 200)]
+        )
     for index, (one, two) in enumerate(zip(*runs, strict=False)):
         when = "the first observation" if index == 0 else f"step {index}"
-        if not values.same(one.observations, two.observations):
+        if not values.same(one[0], two[0]):
             return f"{when} differs" if index == 0 else f"the observation of {when} differs"
-        if not values.same(one.rewards, two.rewards):
+        if not values.same(one[1], two[1]):
             return f"the reward of {when} differs"
     return "" if len(runs[0]) == len(runs[1]) else f"{len(runs[0]) - 1} and {len(runs[1]) - 1} steps long"
 
 
-def _endings(env: Any, player: Player, seed: int, report: Report) -> None:
+def _endings(env: Any, seed: int, report: Report) -> None:
     """How long random episodes are, and whether they end at all."""
+    player, act = Player(env), random_actions(agents_and_spaces(env)[2])
     limit = max_steps(env)
     lengths: list[int] = []
-    steps, total, started = 0, 0, time.perf_counter()
-    while len(lengths) < 20 and total < _LONG and time.perf_counter() - started < 2.0:
-        player.reset(seed + len(lengths))
-        steps = 0
-        while not player.now.over and total < _LONG and time.perf_counter() - started < 2.0:
-            player.step()
-            steps, total = steps + 1, total + 1
-        if player.now.over:
+    steps, total, until = 0, 0, time.perf_counter() + 2.0
+    while len(lengths) < 20 and total < _LONG and time.perf_counter() < until:
+        now, steps = player.reset(seed + len(lengths)), 0
+        while not now.over and total < _LONG and time.perf_counter() < until:
+            now, steps, total = player.step(act(now)), steps + 1, total + 1
+        if now.over:
             lengths.append(steps)
     said = f"at most {limit:,} steps" if limit else "no limit that can be seen"
     if limit is None and not lengths:
@@ -245,20 +259,18 @@ def _endings(env: Any, player: Player, seed: int, report: Report) -> None:
         report.fine("episode end", "; ".join(filter(None, (said, played))))
 
 
-def _speed(player: Player, seed: int, report: Report) -> None:
-    player.reset(seed)
+def _speed(env: Any, seed: int, report: Report) -> None:
+    player, act = Player(env), random_actions(agents_and_spaces(env)[2])
+    now = player.reset(seed)
     steps, took, in_reset = 0, 0.0, 0.0
     while took < _SPEED_SECONDS:
-        over = player.now.over
-        actions = None if over else player.choose()  # choosing is not the environment's time
+        over, actions = now.over, act(now)  # choosing is not the environment's time
         started = time.perf_counter()
-        if over:
-            player.reset()
-            in_reset += time.perf_counter() - started
-        else:
-            player.step(actions)
-            steps += 1
-        took += time.perf_counter() - started
+        now = player.reset() if over else player.step(actions)
+        elapsed = time.perf_counter() - started
+        took += elapsed
+        in_reset += elapsed * over
+        steps += not over
     share = f", {in_reset / took:.0%} of the time in reset" if in_reset / took > 0.2 else ""
     what = f"{steps / took:,.0f} steps/s on one core{share}"
     if steps / took < 200:

@@ -1,8 +1,8 @@
-"""Random episodes in any kind of environment, in one form: dictionaries by agent."""
+"""The episode player: steps any kind of environment and gives what it returns in one form, by agent."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -13,82 +13,86 @@ from rayfish.envs.values import legal_sample
 
 ALL = "__all__"
 
+Actions = dict[Any, Any]
 
-@dataclass
-class AgentStep:
-    """What one reset or step gave, by agent; a reset has no rewards and no ends.
 
-    :param over: whether the episode has ended
+@dataclass(frozen=True)
+class TimeStep:
+    """What one reset or step returned, by agent; a reset has no rewards and no ends.
+
+    The agent of a single-agent environment is called `default_agent`.
     """
 
-    observations: dict[Any, Any]
-    rewards: dict[Any, Any] = field(default_factory=dict)
-    terminated: dict[Any, Any] = field(default_factory=dict)
-    truncated: dict[Any, Any] = field(default_factory=dict)
-    over: bool = False
+    observations: Mapping[Any, Any]
+    infos: Mapping[Any, Any]
+    rewards: Mapping[Any, Any] = field(default_factory=dict)
+    terminated: Mapping[Any, Any] = field(default_factory=dict)
+    truncated: Mapping[Any, Any] = field(default_factory=dict)
+
+    def ended(self, agent: Any) -> tuple[bool, bool]:
+        """Whether this step terminated, and whether it truncated, the episode of an agent."""
+        return (
+            bool(self.terminated.get(agent) or self.terminated.get(ALL)),
+            bool(self.truncated.get(agent) or self.truncated.get(ALL)),
+        )
+
+    @property
+    def acting(self) -> dict[Any, Any]:
+        """The observations of the agents that act next."""
+        return {agent: seen for agent, seen in self.observations.items() if not any(self.ended(agent))}
+
+    @property
+    def over(self) -> bool:
+        """Whether the episode is over: RLlib's environments report `__all__`; else no agent is left."""
+        if ALL in self.terminated:
+            return bool(self.terminated[ALL] or self.truncated.get(ALL))
+        return not self.acting
+
+
+Act = Callable[[TimeStep], Actions]
+"""What acts: the actions of the agents in `TimeStep.acting`."""
 
 
 class Player:
-    """Steps an environment with random legal actions; a single agent is called `default_agent`.
+    """Steps an environment.
 
     :param env: a Gymnasium, PettingZoo parallel or RLlib multi-agent environment
-    :param actions: the action space of each agent
     """
 
-    def __init__(self, env: Any, actions: dict[Any, gym.Space[Any]]) -> None:
+    def __init__(self, env: Any) -> None:
         self.env = env
-        self.actions = actions
-        self.multi = is_multi_agent(env)
-        self.now = AgentStep({}, over=True)
+        self._multi = is_multi_agent(env)
 
-    def seed_actions(self, seed: int) -> None:
-        """Make the random actions of all agents repeatable."""
-        for index, space in enumerate(self.actions.values()):
-            space.seed(seed + index)
-
-    def reset(self, seed: int | None = None) -> AgentStep:
+    def reset(self, seed: int | None = None) -> TimeStep:
         """Start an episode."""
-        observations, _ = self.env.reset(seed=seed)
-        self.now = AgentStep(dict(observations) if self.multi else {DEFAULT_AGENT: observations})
-        return self.now
+        return TimeStep(*self._by_agent(self.env.reset(seed=seed)))
 
-    def choose(self) -> dict[Any, Any]:
-        """A random legal action for every agent that was observed and is not done."""
-        now = self.now
-        return {
-            agent: legal_sample(self.actions[agent], observation)
-            for agent, observation in now.observations.items()
-            if not now.terminated.get(agent) and not now.truncated.get(agent)
-        }
+    def step(self, actions: Actions) -> TimeStep:
+        """Take one step."""
+        returned = self.env.step(actions if self._multi else actions[DEFAULT_AGENT])
+        observations, rewards, terminated, truncated, infos = self._by_agent(returned)
+        return TimeStep(observations, infos, rewards, terminated, truncated)
 
-    def step(self, actions: dict[Any, Any] | None = None) -> AgentStep:
-        """One step with the given actions, or with random legal ones."""
-        chosen = self.choose() if actions is None else actions
-        if not self.multi:
-            observation, reward, terminated, truncated, _ = self.env.step(chosen[DEFAULT_AGENT])
-            only = DEFAULT_AGENT
-            self.now = AgentStep({only: observation}, {only: reward}, {only: terminated}, {only: truncated})
-            self.now.over = bool(terminated) or bool(truncated)
-            return self.now
-        observations, rewards, terminated, truncated, _ = self.env.step(chosen)
-        self.now = AgentStep(dict(observations), dict(rewards), dict(terminated), dict(truncated))
-        if ALL in terminated:
-            self.now.over = bool(terminated[ALL]) or bool(truncated.get(ALL))
-        else:
-            alive = [agent for agent in observations if not (terminated.get(agent) or truncated.get(agent))]
-            self.now.over = not alive
-        return self.now
+    def episode(self, act: Act, seed: int | None = None) -> Iterator[tuple[Actions, TimeStep]]:
+        """Play an episode: first `({}, the reset)`, then the actions and outcome of each step."""
+        now = self.reset(seed)
+        yield {}, now
+        while not now.over:
+            actions = act(now)
+            now = self.step(actions)
+            yield actions, now
+
+    def _by_agent(self, returned: Sequence[Any]) -> list[dict[Any, Any]]:
+        return [dict(value or {}) if self._multi else {DEFAULT_AGENT: value} for value in returned]
 
 
-def play(
-    player: Player, seed: int, steps: int, see: Callable[[AgentStep], None] | None = None
-) -> list[AgentStep]:
-    """Up to `steps` steps of one seeded episode; `see` looks at each moment, the reset included."""
-    player.seed_actions(seed)
-    moments = [player.reset(seed)]
-    while True:
-        if see is not None:
-            see(moments[-1])
-        if moments[-1].over or len(moments) > steps:
-            return moments
-        moments.append(player.step())
+def random_actions(spaces: Mapping[Any, gym.Space[Any]], seed: int | None = None) -> Act:
+    """Acts at random within action masks.
+
+    :param spaces: the action space of each agent
+    :param seed: makes the actions repeatable
+    """
+    if seed is not None:
+        for index, space in enumerate(spaces.values()):
+            space.seed(seed + index)
+    return lambda now: {agent: legal_sample(spaces[agent], seen) for agent, seen in now.acting.items()}

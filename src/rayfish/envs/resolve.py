@@ -58,6 +58,16 @@ def notice(spec: EnvSpec) -> str:
     return f"environment.env: {name} is today's {today.env} ({today.remark})"
 
 
+def is_installed(name: str) -> bool:
+    """Whether an environment's name is an id that an installed package has registered, and no import path."""
+    name = name.strip()
+    if ":" in name or name.endswith(".py"):
+        return False
+    today = todays_env(name)
+    name = today.env if today is not None else name
+    return catalog.find_id(name) is not None or name in catalog.offered()
+
+
 def _named(name: str, spec: EnvSpec) -> EnvSource:
     today = todays_env(name)
     if today is not None and not _answers(name):

@@ -23,7 +23,7 @@ import numpy as np
 
 from rayfish.envs import guard, restarts
 from rayfish.envs.env_kind import EnvInfo
-from rayfish.envs.play import AgentStep, Player
+from rayfish.envs.play import Act, Actions, Player, TimeStep, random_actions
 from rayfish.generators import generators, set_generators, undisturbed
 from rayfish.nested import first_leaf
 
@@ -150,44 +150,38 @@ def load(envs: list[Any], way: str, saved: bytes) -> list[Any]:
 
 def _trial(env: Any, way: str, actions: dict[Any, gym.Space[Any]]) -> str:
     """Why `env` does not come back in this way; "" when it does."""
-    player, began = Player(env, actions), time.monotonic()
-    player.reset(seed=7)
-    _play(player, _STEPS_BEFORE)
-    took = time.monotonic() - began
+    player, act, started = Player(env), random_actions(actions), time.monotonic()
+    before = _play(player, player.reset(seed=7), _STEPS_BEFORE, act)[-1][1]
+    took = time.monotonic() - started
     if took > _LONGEST_S:
         return f"its first {_STEPS_BEFORE} steps took {took:.0f} s, too long to try it"
     saved = dump([env], way)
     if len(saved) > MOST_BYTES:
         return f"its pickled state is {len(saved) / 2**20:.0f} MB"
-    before, drawn = player.now, generators()
-    expected, chosen = _play(player, _STEPS_AFTER)
+    drawn = generators()
+    expected = _play(player, before, _STEPS_AFTER, act)
     set_generators(drawn)
     [again] = load([env], way, saved) if way == GET_STATE else pickle.loads(saved)
-    copy = Player(again, actions)
-    copy.now = before
-    seen, _ = _play(copy, _STEPS_AFTER, chosen)
+    script = iter([chosen for chosen, _ in expected])
+    seen = _play(Player(again), before, _STEPS_AFTER, lambda _: next(script))
     if again is not env:
         guard.close(again)
     return "" if _equal(expected, seen) else f"a copy made by {way} goes on differently"
 
 
-def _play(player: Player, steps: int, script: list[Any] | None = None) -> tuple[list[AgentStep], list[Any]]:
-    """Steps across the ends of episodes, with random or with given actions; what was seen and chosen."""
-    moments, chosen = [], []
-    for index in range(steps):
-        actions = None
-        if not player.now.over:
-            actions = script[index] if script is not None else player.choose()
-            moments.append(player.step(actions))
-        else:
-            moments.append(player.reset())
-        chosen.append(actions)
-    return moments, chosen
+def _play(player: Player, now: TimeStep, steps: int, act: Act) -> list[tuple[Actions, TimeStep]]:
+    """Steps across the ends of episodes: what was done (nothing in place of a reset) and what it led to."""
+    played = []
+    for _ in range(steps):
+        over, actions = now.over, act(now)
+        now = player.reset() if over else player.step(actions)
+        played.append((actions, now))
+    return played
 
 
 def _equal(a: Any, b: Any) -> bool:
-    if isinstance(a, AgentStep):
-        return _equal(vars(a), vars(b))
+    if isinstance(a, TimeStep):  # infos may hold times and the like
+        return _equal({**vars(a), "infos": {}}, {**vars(b), "infos": {}})
     if isinstance(a, dict):
         return isinstance(b, dict) and a.keys() == b.keys() and all(_equal(a[key], b[key]) for key in a)
     if isinstance(a, list | tuple):

@@ -19,22 +19,14 @@ from rayfish.models.build import build_network
 from rayfish.models.networks import FAMILIES
 from rayfish.models.spaces import MASK_KEY, as_arrays, split_mask
 from rayfish.models.summary import summary
-from rayfish.nested import map_nested
+from rayfish.nested import first_leaf, map_nested
 from rayfish.run import manifest
 from rayfish.run.policy_files import SavedPolicies, SavedPolicy
-
-
-def open_policy(saved: SavedPolicy, folder: SavedPolicies, device: str) -> Policy:
-    """The saved policy ready to act, with Rayfish's network or with RLlib's module."""
-    if saved.kind == "native":
-        return NetworkPolicy(saved, folder, device)
-    return ModulePolicy(saved, folder, device)
 
 
 class Policy:
     """A network with its spaces, normaliser and action rules.
 
-    :param module: the torch module
     :param recurrent: whether it remembers within an episode
     """
 
@@ -59,13 +51,15 @@ class Policy:
     def act(self, observations: Any, state: Any, *, explore: bool) -> tuple[Any, Any]:
         """(actions for the environment, next state) for a batch of arrays.
 
-        :param state: what the last call gave; None at the start of an episode
+        :param state: what the last call returned; None at the start of an episode
         """
-        tensors = map_nested(self._tensor, self._normalise(observations))
-        rows = _rows(observations)
+        rows = len(first_leaf(observations))
+        for leaf in self._normaliser:  # in copies: the caller's arrays stay as they are
+            observations = _normalised(observations, leaf["path"], leaf)
+        tensors = map_nested(self._tensor, observations)
         if self.recurrent and state is None:
             state = self.join([None] * rows)
-        if self.recurrent and (kept := _rows(state)) != rows:
+        if self.recurrent and (kept := len(first_leaf(state))) != rows:
             raise RayfishError(
                 f"{rows} observations, but the memory of {kept} episodes",
                 "call agent.reset() when the number of environments changes",
@@ -129,12 +123,6 @@ class Policy:
             array = array.astype(np.float32)
         return torch.as_tensor(np.ascontiguousarray(array), device=self.device)
 
-    def _normalise(self, observations: Any) -> Any:
-        """Float leaves centred and scaled as in training; the arguments are left as they are."""
-        for leaf in self._normaliser:
-            observations = _replace(observations, leaf["path"], leaf)
-        return observations
-
 
 class NetworkPolicy(Policy):
     """A policy with one of Rayfish's networks."""
@@ -145,7 +133,8 @@ class NetworkPolicy(Policy):
         self._q = family == "q"
         self._squashed = family == "policy"
         self._masked = split_mask(self.observation_space)[1] is not None
-        self._epsilon = _last_value(saved.model.get("epsilon", 0.0))
+        epsilon = saved.model.get("epsilon") or 0.0  # or a schedule [[step, value], ...]
+        self._epsilon = float(epsilon[-1][1] if isinstance(epsilon, list | tuple) else epsilon)
         self._temperature = saved.model.get(TEMPERATURE)
         model = {**saved.model, "paths": [*folder.paths, *saved.model.get("paths", [])]}
         critic = any(key.startswith("vf.") for key in saved.weights)
@@ -172,18 +161,18 @@ class NetworkPolicy(Policy):
             raise RayfishError("the action_mask forbids every action", "a mask allows at least one action")
         if self.recurrent:
             observations = map_nested(lambda leaf: leaf.unsqueeze(1), observations)
-        numbers, after = self.module(observations, state)
+        outputs, after = self.module(observations, state)
         if self.recurrent:
-            numbers = numbers.squeeze(1)
+            outputs = outputs.squeeze(1)
         if self._q and explore and self._temperature:
-            return soft_q(numbers, self._temperature, self.generator), after
+            return soft_q(outputs, self._temperature, self.generator), after
         if self._q:
             epsilon = self._epsilon if explore else 0.0
-            return epsilon_greedy(numbers, mask, epsilon, self.generator), after
-        chosen = choose(
-            numbers, self.action_space, squashed=self._squashed, explore=explore, generator=self.generator
+            return epsilon_greedy(outputs, mask, epsilon, self.generator), after
+        actions = choose(
+            outputs, self.action_space, squashed=self._squashed, explore=explore, generator=self.generator
         )
-        return chosen, after
+        return actions, after
 
 
 class ModulePolicy(Policy):
@@ -209,27 +198,14 @@ class ModulePolicy(Policy):
         return self._actor.act(observations, state, explore=explore)
 
 
-def _rows(tree: Any) -> int:
-    """The size of the batch axis."""
-    if isinstance(tree, dict):
-        return _rows(next(iter(tree.values())))
-    return _rows(tree[0]) if isinstance(tree, tuple) else int(tree.shape[0])
-
-
-def _replace(observations: Any, path: Sequence[Any], leaf: dict[str, Any]) -> Any:
+def _normalised(observations: Any, path: Sequence[Any], leaf: dict[str, Any]) -> Any:
+    """Observations with the float leaf at `path` centred and scaled as in training."""
     if path:
         key, rest = path[0], path[1:]
         if isinstance(observations, tuple):
             parts = list(observations)
-            parts[key] = _replace(parts[key], rest, leaf)
+            parts[key] = _normalised(parts[key], rest, leaf)
             return tuple(parts)
-        return {**observations, key: _replace(observations[key], rest, leaf)}
+        return {**observations, key: _normalised(observations[key], rest, leaf)}
     scaled = np.clip((observations - leaf["mean"]) / leaf["std"], -leaf["clip"], leaf["clip"])
     return scaled.astype(np.float32)
-
-
-def _last_value(schedule: Any) -> float:
-    """The final value of a constant or of a schedule [[step, value], ...]."""
-    if isinstance(schedule, list | tuple):
-        return float(schedule[-1][1])
-    return float(schedule or 0.0)

@@ -1,9 +1,9 @@
 """`rollouts.autotune`: measured on this machine, then chosen, how a run steps its environments.
 
-Takes an experiment and its environment's description; gives the experiment with
+Takes an experiment and its environment's description; returns the experiment with
 `rollouts.gym_env_vectorize_mode` and `rollouts.num_envs_per_env_runner` settled (of a slow environment
 that cannot be stepped in processes, `rollouts.num_env_runners` too), and lines that say what was tried.
-A key that somebody wrote is kept. The choice stands in the run's config.yaml with autotune off, so
+A key that the user wrote is kept. The run's config.yaml holds the choice with autotune off, so
 that a resumed run steps its environments in the same way.
 """
 
@@ -12,8 +12,8 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Protocol
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
 
 from rayfish import text, threads
 from rayfish.algorithm import signatures
@@ -26,7 +26,7 @@ from rayfish.run import resources
 from rayfish.run.engine import RayOptions, offered
 
 if TYPE_CHECKING:
-    from rayfish.algorithm.batched.stepping_benchmark import Measurement
+    from rayfish.algorithm.batched.stepping_benchmark import Bench, Measurement
     from rayfish.envs.build import EnvInfo
     from rayfish.experiment import Experiment
     from rayfish.run.train import Run
@@ -49,23 +49,12 @@ _WORTH_RUNNERS = 1.5  # the same of runners, whose speed is estimated
 _STEP_FOR_PROCESSES_S = 50e-6  # a message there and back costs as much as such a step
 _SLOW_STEP_S = 1e-3
 
-Tell = Callable[[str], None]
-
-
-class Tries(Protocol):
-    """What measures: `algorithm.batched.stepping_benchmark.Bench`."""
-
-    def trial(self, way: str, envs: int, seconds: float) -> Measurement:
-        """One way with so many environments."""
-        ...
-
 
 @dataclass
 class Choice:
     """What was tried, and what came of it.
 
     :param values: the keys to set
-    :param trials: everything that was measured
     :param best: the one that was chosen; None when nothing was
     :param runners: remote runners, where an estimate speaks for them
     :param remarks: what the numbers do not say
@@ -96,24 +85,24 @@ class Choice:
 
 
 def tuned(
-    experiment: Experiment, info: EnvInfo, options: RayOptions | None = None, tell: Tell | None = None
+    experiment: Experiment,
+    info: EnvInfo,
+    options: RayOptions | None = None,
+    tell: Callable[[str], None] = lambda line: None,
 ) -> tuple[Experiment, list[str]]:
-    """The experiment with the choice in place of the wish, and lines that say what was tried.
-
-    :param tell: called with what is going on
-    """
+    """The experiment with the choice in place of the wish, and lines that say what was tried."""
     if not experiment.get(KEY):
         return experiment, []
     fitting = fit(experiment, info)
     if not fitting.batched:
-        why = f"nothing to choose, RLlib's env runner samples: {fitting.why}"
-        return _settled(experiment, Choice(remarks=[why]))
-    known = _signature(experiment, info)
-    if known not in _MEASURED:
-        if tell is not None:
+        choice = Choice(remarks=[f"nothing to choose, RLlib's env runner samples: {fitting.why}"])
+    else:
+        known = _signature(experiment, info)
+        if known not in _MEASURED:
             tell("measuring how to step the environment")
-        _MEASURED[known] = _measured(experiment, info, options or RayOptions())
-    return _settled(experiment, _MEASURED[known])
+            _MEASURED[known] = _measured(experiment, info, options or RayOptions())
+        choice = _MEASURED[known]
+    return experiment.with_values({**choice.values, KEY: False}, KEY), choice.lines()
 
 
 def tune(run: Run) -> None:
@@ -133,27 +122,23 @@ def tune(run: Run) -> None:
         log.write(f"{stamp} {'INFO':<8} driver | " + "\n    ".join(lines) + "\n")
 
 
-def said(experiment: Experiment, why: str) -> str:
+def why_this_way(experiment: Experiment, why: str) -> str:
     """Why a runner steps as it does; where it was measured, that too."""
     keys = [key for key in (MODE, ENVS, RUNNERS) if experiment.origins.get(key) == KEY]
-    return f"{why}; {KEY} measured and chose {_few(keys)}" if keys else why
+    names = " and ".join(", ".join(key.rpartition(".")[2] for key in keys).rsplit(", ", 1))
+    return f"{why}; {KEY} measured and chose {names}" if keys else why
 
 
 _MEASURED: dict[str, Choice] = {}
 """By experiment: runs that differ in their seeds alone must not differ in how they sample."""
 
 
-def _settled(experiment: Experiment, choice: Choice) -> tuple[Experiment, list[str]]:
-    return experiment.with_values({**choice.values, KEY: False}, KEY), choice.lines()
-
-
 def _signature(experiment: Experiment, info: EnvInfo) -> str:
     sections = ("algo", "environment", "rollouts", "training", "learners")
     parts = [experiment.section(name) for name in sections]
-    parts += [{key: left_open(experiment, key) for key in (MODE, ENVS, RUNNERS)}]
-    return json.dumps(
-        [parts, experiment.paths, id(experiment.env), info.class_name], default=str, sort_keys=True
-    )
+    open_keys = [left_open(experiment, key) for key in (MODE, ENVS, RUNNERS)]
+    known = [parts, open_keys, experiment.paths, id(experiment.env), info.class_name]
+    return json.dumps(known, default=str, sort_keys=True)
 
 
 def _measured(experiment: Experiment, info: EnvInfo, options: RayOptions) -> Choice:
@@ -179,7 +164,7 @@ class SteppingSearch:
 
     ways: Sequence[str]
     counts: Sequence[int]
-    bench: Tries
+    bench: Bench
     budget_s: float = BUDGET_S
     trials: list[Measurement] = field(default_factory=list)
     remarks: list[str] = field(default_factory=list)
@@ -189,32 +174,31 @@ class SteppingSearch:
     def run(self) -> None:
         """Fills `trials`."""
         self._until = time.monotonic() + self.budget_s
-        alone = self._alone()
+        self._try_alone()
         for way in self.ways:
             too_fast = self.step_s < _STEP_FOR_PROCESSES_S or self.counts[-1] == 1
             if way == PROCESSES and len(self.ways) > 1 and too_fast:
                 continue
-            self._climb(way, alone)
-        self._again(alone)
+            self._climb(way)
+        self._again()
 
-    def _alone(self) -> Measurement:
+    def _try_alone(self) -> None:
         """One environment in this process: how slow it is decides what else can be tried in time."""
         way = AGENTS if AGENTS in self.ways else STACKED
-        alone = self.bench.trial(way, 1, _ONE_TRIAL_S)
+        alone = self._alone = self.bench.trial(way, 1, _ONE_TRIAL_S)
         self.step_s = alone.env_share / alone.steps_per_s
         if way in self.ways and 1 in self.counts:
             self.trials.append(alone)
-        return alone
 
-    def _climb(self, way: str, alone: Measurement) -> None:
+    def _climb(self, way: str) -> None:
         best = 0.0
         for envs in self.counts:
             if any((trial.way, trial.envs) == (way, envs) for trial in self.trials):
                 continue
-            if way == PROCESSES and envs > most_processes():
+            if way == PROCESSES and envs > min(_MOST_PROCESSES, max(16, 2 * threads.machine_cpus())):
                 self.remarks.append(f"  not tried: {envs} processes, more than fit this machine well")
                 return
-            if self._needs_s(way, envs, alone) > self._until - time.monotonic():
+            if self._needs_s(way, envs) > self._until - time.monotonic():
                 self.remarks.append(f"  not tried: {way} with {envs}, which takes too long to measure")
                 return
             try:
@@ -229,25 +213,22 @@ class SteppingSearch:
                 return
             best = max(best, trial.steps_per_s)
 
-    def _again(self, alone: Measurement) -> None:
+    def _again(self) -> None:
         """The fastest of each way once more, so that one busy moment of the machine decides nothing."""
         finalists = {trial.way: trial for trial in sorted(self.trials, key=lambda trial: trial.steps_per_s)}
         for way, trial in finalists.items() if len(finalists) > 1 else ():
-            if self._needs_s(way, trial.envs, alone) < self._until - time.monotonic():
+            if self._needs_s(way, trial.envs) < self._until - time.monotonic():
                 again = self.bench.trial(way, trial.envs, _ONE_TRIAL_S)
                 self.trials[self.trials.index(trial)] = max(trial, again, key=lambda one: one.steps_per_s)
 
-    def _needs_s(self, way: str, envs: int, alone: Measurement) -> float:
+    def _needs_s(self, way: str, envs: int) -> float:
         """A guess at how long a trial takes."""
-        at_once = (
-            envs if way == NATIVE else max(1, min(envs, threads.machine_cpus())) if way == PROCESSES else 1
-        )
-        return (alone.ready_s + 3 / alone.steps_per_s) * envs / at_once + _ONE_TRIAL_S
-
-
-def most_processes() -> int:
-    """Environments that may have a process each: more than there are CPUs, as many only wait."""
-    return min(_MOST_PROCESSES, max(16, 2 * threads.machine_cpus()))
+        at_once = 1
+        if way == NATIVE:
+            at_once = envs
+        elif way == PROCESSES:
+            at_once = max(1, min(envs, threads.machine_cpus()))
+        return (self._alone.ready_s + 3 / self._alone.steps_per_s) * envs / at_once + _ONE_TRIAL_S
 
 
 def ways(experiment: Experiment, info: EnvInfo) -> list[str]:
@@ -266,12 +247,10 @@ def counts(experiment: Experiment) -> list[int]:
     now = int(experiment.get(ENVS) or 1)
     if not left_open(experiment, ENVS):
         return [now]
-    most = most_envs(experiment)
-    powers = [2**power for power in range(10) if now < 2**power <= min(most, _MOST_ENVS)]
-    fitting = [
-        n for n in powers if not signatures.problems(experiment.with_values({ENVS: n, KEY: False}, KEY))
-    ]
-    return [now, *fitting]
+    most = min(most_envs(experiment), _MOST_ENVS)
+    powers = [2**power for power in range(10) if now < 2**power <= most]
+    changed = {n: experiment.with_values({ENVS: n, KEY: False}, KEY) for n in powers}
+    return [now, *(n for n, one in changed.items() if not signatures.problems(one))]
 
 
 def most_envs(experiment: Experiment) -> int:
@@ -290,7 +269,7 @@ def most_envs(experiment: Experiment) -> int:
 
 
 def left_open(experiment: Experiment, key: str) -> bool:
-    """Whether nobody wrote a key: it has the value of the shipped groups, or was asked to be `auto`."""
+    """Whether no one wrote a key: it has the value of the shipped groups, or was asked to be `auto`."""
     origin = experiment.origin(key)
     shipped = origin.startswith(SHIPPED) and "/experiment/" not in origin
     return shipped or not origin or origin.endswith(LEFT_OPEN)
@@ -299,9 +278,8 @@ def left_open(experiment: Experiment, key: str) -> bool:
 def _chosen(experiment: Experiment, info: EnvInfo, options: RayOptions, search: SteppingSearch) -> Choice:
     choice = Choice(trials=search.trials, remarks=search.remarks)
     if not search.trials:
-        return replace(
-            choice, remarks=["nothing could be measured in time, all stays as it is", *search.remarks]
-        )
+        choice.remarks.insert(0, "nothing could be measured in time, all stays as it is")
+        return choice
     best = choice.best = best_of(search.trials)
     if info.kind != "multi" and experiment.get(MODE) is None:
         choice.values[MODE] = MODES[best.way]
@@ -316,9 +294,9 @@ def _chosen(experiment: Experiment, info: EnvInfo, options: RayOptions, search: 
     choice.runners = _runners(experiment, options, search, best)
     if choice.runners:
         choice.best = next(trial for trial in search.trials if trial.way in (STACKED, AGENTS))
-        choice.values |= {RUNNERS: choice.runners}
-        choice.values |= {ENVS: choice.best.envs} if ENVS in choice.values else {}
-        choice.values |= {MODE: MODES[choice.best.way]} if MODE in choice.values else {}
+        of_here = {ENVS: choice.best.envs, MODE: MODES.get(choice.best.way)}
+        choice.values |= {key: value for key, value in of_here.items() if key in choice.values}
+        choice.values[RUNNERS] = choice.runners
     if MODES.get(choice.best.way) == "async":
         choice.remarks.append("  " + state.note(info, "async"))
     return choice
@@ -356,9 +334,8 @@ def _why_one(experiment: Experiment) -> str:
     name = experiment.algo.name
     if name in ("PPO", *ASYNCHRONOUS):
         return "more would leave fragments of a few steps in a batch of this size"
-    return (
-        f"with {name} more environments mean fewer updates per step (training.training_intensity fixes that)"
-    )
+    fewer = "more environments mean fewer updates per step"
+    return f"with {name} {fewer} (training.training_intensity fixes that)"
 
 
 def _effective(experiment: Experiment, dotted: str) -> Any:
@@ -369,11 +346,6 @@ def _effective(experiment: Experiment, dotted: str) -> Any:
 
 def _fastest(trials: Iterable[Measurement]) -> float:
     return max(trial.steps_per_s for trial in trials)
-
-
-def _few(keys: Sequence[str]) -> str:
-    names = [key.rpartition(".")[2] for key in keys]
-    return " and ".join([", ".join(names[:-1]), names[-1]]) if len(names) > 1 else names[0]
 
 
 def _first_line(error: BaseException) -> str:

@@ -1,9 +1,9 @@
 """Baselines that an environment brings, and many episodes of one policy played side by side.
 
-An environment offers baselines in its own module, or in a module `baselines` beside it:
+An environment offers baselines in its own module, or in a module `baselines` next to it:
 
-    BASELINES     name -> factory; `factory(vector, seed)` gives a policy with `reset(vector, which)`, called
-                  when episodes begin in the slots `which`, and `act(vector)`, the actions of all slots
+    BASELINES     name -> factory; `factory(vector, seed)` returns a policy with `reset(vector, which)`,
+                  called when episodes begin in the slots `which`, and `act(vector)`, the actions of all slots
     FIGURES       optional: which figures of its episodes to show, the one that matters most first
     make_vector   optional: `make_vector(num_envs, **env_config)`, the vector in which baselines act for an
                   environment of several agents
@@ -19,7 +19,7 @@ import importlib.util
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from types import ModuleType
 from typing import Any, Protocol
@@ -37,7 +37,7 @@ from rayfish.errors import RayfishError, did_you_mean
 from rayfish.experiment import Experiment
 from rayfish.metrics.stats import bootstrap_ci
 from rayfish.nested import map_nested
-from rayfish.run.player import check_length
+from rayfish.run.player import Episode, EpisodePlan, check_length
 from rayfish.run.policy import Agent
 from rayfish.supervise.watchdog import report_progress
 
@@ -64,24 +64,9 @@ class Baseline(Protocol):
 
 
 @dataclass(frozen=True)
-class Row:
-    """One finished episode.
-
-    :param parts: the return of each policy; empty for a single agent
-    :param figures: what the environment reported of it
-    """
-
-    total: float
-    length: int
-    figures: Mapping[str, float]
-    parts: Mapping[str, float] = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
 class Offer:
     """What an environment brings.
 
-    :param env: its name
     :param policies: factories by name
     :param figures: which figures to show, the one that matters most first; empty for all of them
     :param native: whether its own vector can be played in
@@ -185,40 +170,35 @@ def split(names: str) -> list[str]:
 
 
 def play_agent(
-    offer: Offer,
-    agent: Agent,
-    *,
-    explore: bool,
-    episodes: int | None,
-    steps: int | None,
-    seed: int,
-    ended: Callable[[int, float], None],
-) -> list[Row]:
+    offer: Offer, agent: Agent, plan: EpisodePlan, ended: Callable[[int, float], None]
+) -> list[Episode]:
     """Episodes of a trained policy, in the order of their numbers.
 
     :param ended: called when an episode is over, with how many are and its return
     """
-    slots = min(episodes or SLOTS, SLOTS)
+    slots = min(plan.count or SLOTS, SLOTS)
 
     def act(obs: Tree) -> Any:
         # Always as many rows: a matrix product rounds otherwise for other sizes, and an episode should
         # not depend on how many are played beside it.
         wide = map_nested(lambda leaf: np.concatenate([leaf, np.repeat(leaf[:1], SLOTS - slots, 0)]), obs)
-        return map_nested(lambda leaf: leaf[:slots], agent.act_batch(wide, explore=explore))
+        return map_nested(lambda leaf: leaf[:slots], agent.act_batch(wide, explore=plan.explore))
 
-    rows: list[Row] = []
+    rows: list[Episode] = []
     with offer.opened(slots) as vector:
-        while not _enough(rows, episodes, steps):
+        while not plan.enough(len(rows), sum(row.length for row in rows)):
             agent.reset()
-            rows += _batch(vector, seed, rows, act, lambda which: agent.reset(rows=which), ended)
-    return _cut(rows, episodes, steps)
+            rows += _batch(vector, plan.seed, rows, act, lambda which: agent.reset(rows=which), ended)
+    # A batch may have played more than the plan asks for.
+    done = np.cumsum([row.length for row in rows]).tolist()
+    return rows[: next(n for n, steps in enumerate(done, 1) if plan.enough(n, steps))]
 
 
 def play_baseline(
     offer: Offer, name: str, *, episodes: int, seed: int, ended: Callable[[int, float], None]
-) -> list[Row]:
+) -> list[Episode]:
     """Episodes of a baseline: those that `play_agent` plays with the same numbers."""
-    rows: list[Row] = []
+    rows: list[Episode] = []
     with offer.opened(min(episodes, SLOTS)) as vector:
         while len(rows) < episodes:
             policy = offer.policies[name](vector.env, seed + len(rows))
@@ -227,7 +207,7 @@ def play_baseline(
     return [replace(row, total=float("nan")) if offer.of_team else row for row in rows[:episodes]]
 
 
-def columns(rows: Sequence[Row]) -> dict[str, list[float]]:
+def columns(rows: Sequence[Episode]) -> dict[str, list[float]]:
     """Return, length and figures of all episodes by name; only what every episode has."""
     names = [name for name in rows[0].figures if all(name in row.figures for row in rows)]
     found = {RETURN: [row.total for row in rows], LENGTH: [float(row.length) for row in rows]}
@@ -280,38 +260,25 @@ def _acted(policy: Baseline, env: Any, obs: Tree) -> Any:
 def _batch(  # noqa: PLR0917
     vector: GymVector,
     seed: int,
-    before: Sequence[Row],
+    before: Sequence[Episode],
     act: Callable[[Tree], Any],
     begin: Callable[[np.ndarray], None],
     ended: Callable[[int, float], None],
-) -> list[Row]:
+) -> list[Episode]:
     """One more episode in every slot; those that begin after it in the same slot do not count."""
-    obs, rows, steps = vector.reset(seed + len(before)), dict[int, Row](), 0
+    obs, rows, steps = vector.reset(seed + len(before)), dict[int, Episode](), 0
     begin(np.arange(vector.num_slots))
     while len(rows) < vector.num_slots:
-        moment = vector.step(act(obs))
+        now = vector.step(act(obs))
         report_progress()
-        obs, steps = moment.obs, steps + 1
+        obs, steps = now.obs, steps + 1
         finished = vector.take_finished()
         for place, slot in enumerate(finished.slots):
             if slot not in rows:
                 whole = {k: v[place] for k, v in finished.env.items() if len(v) == len(finished.slots)}
-                rows[slot] = Row(finished.returns[place], finished.lengths[place], whole)
+                rows[slot] = Episode(finished.returns[place], finished.lengths[place], whole)
                 ended(len(before) + len(rows), rows[slot].total)
-        if moment.ended.size:
-            begin(moment.ended)
+        if now.ended.size:
+            begin(now.ended)
         check_length(steps)
     return [rows[slot] for slot in range(vector.num_slots)]
-
-
-def _enough(rows: Sequence[Row], episodes: int | None, steps: int | None) -> bool:
-    enough = episodes is not None and len(rows) >= episodes
-    return enough or (steps is not None and sum(row.length for row in rows) >= steps)
-
-
-def _cut(rows: list[Row], episodes: int | None, steps: int | None) -> list[Row]:
-    """As many as were asked for: a batch may have played more."""
-    if episodes is not None:
-        return rows[:episodes]
-    done = np.cumsum([row.length for row in rows])
-    return rows[: int(np.searchsorted(done, steps or 0)) + 1]

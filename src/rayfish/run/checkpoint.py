@@ -17,21 +17,18 @@ from __future__ import annotations
 
 import errno
 import os
-import platform
 import shutil
 import time
-from contextlib import suppress
-from importlib.metadata import PackageNotFoundError, version
+from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import rayfish
 from rayfish import text
 from rayfish.algorithm.contradictions import INEXACT
 from rayfish.envs.env_kind import in_short
 from rayfish.errors import CheckpointError, RayfishError
 from rayfish.files import atomic_link, exchange, is_full, why_unwritable
-from rayfish.run import manifest, trust
+from rayfish.run import manifest, provenance, trust
 from rayfish.run.manifest import REPLAY, read_header, require_whole
 
 if TYPE_CHECKING:
@@ -40,7 +37,6 @@ if TYPE_CHECKING:
     from rayfish.run.trainer import Trainer
 
 _DRAFTS = (".writing-", ".dropping-", ".aside-")
-_PACKAGES = ("ray", "torch", "gymnasium", "numpy")
 
 
 def write(
@@ -61,12 +57,13 @@ def write(
         draft.mkdir()
         with undisturbed():  # saving must not change what is saved
             _fill(draft, trainer, best, to_play=to_play)
-        _sync(draft)
+        for path in [*draft.rglob("*"), draft]:  # on disk before its name becomes valid
+            _sync(path)
         if folder.exists():
             exchange(draft, folder)
         else:
             draft.rename(folder)
-        _sync_one(folder.parent)
+        _sync(folder.parent)
     except (OSError, SafetensorError) as error:
         raise CheckpointError(
             f"the checkpoint {folder} could not be written: {_reason(error, folder)}; "
@@ -80,29 +77,23 @@ def write(
 
 def _reason(error: Exception, folder: Path) -> str:
     """Why a checkpoint cannot be written; a full disk, which each library reports otherwise, in our words."""
-    if isinstance(error, OSError) and is_full(error):
-        code = error.errno or errno.ENOSPC
-    elif "No space left" in str(error):  # safetensors
-        code = errno.ENOSPC
-    else:
+    if not (is_full(error) or "No space left" in str(error)):  # the latter is safetensors'
         return str(error)
+    code = getattr(error, "errno", None) or errno.ENOSPC
     return why_unwritable(OSError(code, os.strerror(code)), folder)[0]
 
 
 def _fill(draft: Path, trainer: Trainer, best: dict[str, Any] | None, *, to_play: bool) -> None:
     from rayfish.algorithm.saved_config import hide_variables
-    from rayfish.run.policy import save_policy
-    from rayfish.run.policy_files import is_native
+    from rayfish.run.policy_files import is_native, save_policy
 
-    parts = None
     if not to_play:
         _fill_training(draft, trainer)
-    else:
-        parts = trainer.policy_parts()
-        if not all(is_native(module) for module in parts["modules"].values()):
-            trainer.algorithm.save_to_path(str((draft / "algorithm").resolve()))
+    parts = trainer.policy_parts()
+    if to_play and not all(is_native(module) for module in parts["modules"].values()):
+        trainer.algorithm.save_to_path(str((draft / "algorithm").resolve()))
     hide_variables(draft / "algorithm", trainer.experiment.variables)
-    save_policy(draft / "policy", **(parts or trainer.policy_parts()))
+    save_policy(draft / "policy", **parts)
     trainer.experiment.save(draft / "config.yaml")
     manifest.write_header(draft, _header(trainer) | {"best": best})
 
@@ -139,9 +130,13 @@ def require_fitting(folder: Path, header: dict[str, Any], trainer: Trainer) -> N
     require_same_task(folder, header, trainer.experiment)
     for agent, made in header.get("spaces", {}).items():
         here = _spaces(trainer).get(agent)
-        if here != made:
+        pairs = zip(("observations", "actions"), made, here or made, strict=True)
+        differing = [f"{what} {then} then, {now} now" for what, then, now in pairs if then != now]
+        if here is None:
+            differing = ["it had other agents"]
+        if differing:
             raise CheckpointError(
-                f"{folder} was made with other spaces of {header['env']}: {_differing(made, here)}",
+                f"{folder} was made with other spaces of {header['env']}: {differing[0]}",
                 "give the env_config of that run, or train again",
             )
 
@@ -152,8 +147,7 @@ def require_same_task(folder: Path, header: dict[str, Any], experiment: Experime
     :raises CheckpointError: it was made with others
     """
     require_same_ray(folder, header)
-    wanted = {"algo": "algo.name", "env": "environment.env"}
-    for what, key in wanted.items():
+    for what, key in {"algo": "algo.name", "env": "environment.env"}.items():
         made, here = header[what], experiment.get(key)
         if made != here:
             raise CheckpointError(
@@ -163,7 +157,7 @@ def require_same_task(folder: Path, header: dict[str, Any], experiment: Experime
 
 
 def restore(folder: Path, trainer: Trainer) -> list[str]:
-    """Puts a checkpoint into the trainer's freshly built algorithm; gives what could not be exact.
+    """Puts a checkpoint into the trainer's freshly built algorithm; returns what could not be exact.
 
     Its files are unpickled: who calls this has checked that they are whole and trusted.
     """
@@ -190,7 +184,7 @@ def restore(folder: Path, trainer: Trainer) -> list[str]:
 
 
 def adopt(folder: Path, donor: Path) -> Path:
-    """Copies a checkpoint of another run into `folder`, where it becomes the last; gives its place there.
+    """Copies a checkpoint of another run into `folder`, where it becomes the last; returns its place there.
 
     :raises CheckpointError: the checkpoint is damaged
     :raises NotTrusted: another user made it, and it is not trusted
@@ -219,14 +213,8 @@ def in_words(folder: Path) -> str:
 
 
 def _header(trainer: Trainer) -> dict[str, Any]:
-    versions = {"rayfish": rayfish.__version__, "python": platform.python_version()}
-    for package in _PACKAGES:
-        try:
-            versions[package] = version(package)
-        except PackageNotFoundError:
-            continue
     return {
-        "versions": versions,
+        "versions": provenance.versions(),
         "algo": trainer.experiment.algo.name,
         "env": trainer.experiment.environment.env,
         "spaces": _spaces(trainer),
@@ -238,13 +226,7 @@ def _header(trainer: Trainer) -> dict[str, Any]:
     }
 
 
-def _sync(folder: Path) -> None:
-    """Everything below `folder` on disk before its name becomes valid."""
-    for path in [*folder.rglob("*"), folder]:
-        _sync_one(path)
-
-
-def _sync_one(path: Path) -> None:
+def _sync(path: Path) -> None:
     handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)
@@ -260,20 +242,8 @@ def _spaces(trainer: Trainer) -> dict[str, list[str]]:
     }
 
 
-def _differing(made: list[str], here: list[str] | None) -> str:
-    if here is None:
-        return "it had other agents"
-    what = "observations" if made[0] != here[0] else "actions"
-    index = 0 if what == "observations" else 1
-    return f"{what} {made[index]} then, {here[index]} now"
-
-
 class Checkpoints:
-    """The `checkpoints/` folder of a run: when to write, which is best, which to keep.
-
-    :param folder: the run's `checkpoints/`
-    :param settings: the experiment's `checkpoint` section
-    """
+    """The `checkpoints/` folder of a run: when to write, which is best, which to keep."""
 
     def __init__(self, folder: Path, settings: CheckpointKeys) -> None:
         self.folder = folder
@@ -307,12 +277,12 @@ class Checkpoints:
 
     def any(self) -> bool:
         """Whether there is a checkpoint at all."""
-        return bool(self._numbered())
+        return bool(manifest.numbered(self.folder))
 
     def newest(self) -> tuple[Path | None, list[str]]:
         """The last whole checkpoint, whatever became of the link to it, and what is wrong with later ones."""
         damaged: list[str] = []
-        for path in reversed(self._numbered()):
+        for path in reversed(manifest.numbered(self.folder)):
             try:
                 require_whole(path, read_header(path))
                 return path, damaged
@@ -331,13 +301,12 @@ class Checkpoints:
 
         :raises CheckpointError: it was made with another
         """
-        for path in self._numbered()[-1:]:
-            with suppress(CheckpointError):
+        for path in manifest.numbered(self.folder)[-1:]:
+            try:
                 header = read_header(path)
-                break
-        else:
-            return
-        require_same_ray(path, header)
+            except CheckpointError:
+                continue  # a damaged one is reported when it is restored
+            require_same_ray(path, header)
 
     def recall(self, last: Path) -> None:
         """Takes up the state of an earlier session; a best by another metric means nothing here."""
@@ -348,7 +317,7 @@ class Checkpoints:
 
     def drop_after(self, iteration: int) -> None:
         """Removes checkpoints of iterations that are about to be done again, and unfinished drafts."""
-        for path in self._numbered():
+        for path in manifest.numbered(self.folder):
             if int(path.name) > iteration:
                 _drop(path)
         for path in self.folder.glob(".*"):
@@ -363,22 +332,19 @@ class Checkpoints:
         else:
             (self.folder / "best").unlink(missing_ok=True)
 
-    def _numbered(self) -> list[Path]:
-        return sorted(p for p in self.folder.glob("[0-9]*") if p.is_dir() and p.name.isdigit())
-
     def _prune(self) -> None:
         """Checkpoints beyond `num_to_keep`, and replay buffers that no resume will ask for."""
         protected = {self.best["checkpoint"]} if self.best else set()
         if self.last is not None:
             protected.add(self.last.name)
-        for path in self._numbered():
+        for path in manifest.numbered(self.folder):
             if path.name not in protected:
                 (path / REPLAY).unlink(missing_ok=True)
         if not self.keep:
             return
         if int(self.keep) < 1:
             raise RayfishError(f"checkpoint.num_to_keep is {self.keep}", "use 1 or more, or null to keep all")
-        for path in self._numbered()[: -int(self.keep)]:
+        for path in manifest.numbered(self.folder)[: -int(self.keep)]:
             if path.name not in protected:
                 _drop(path)
 

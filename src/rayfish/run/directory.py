@@ -27,24 +27,12 @@ from typing import TYPE_CHECKING, Any
 from rayfish.errors import CheckpointError, RayfishError, RunNotFound
 from rayfish.experiment.result_names import todays_metric
 from rayfish.experiment.tree import leaves
-from rayfish.files import atomic_link, atomic_write, last_write, parse_json, set_aside, why_unwritable
+from rayfish.files import Unreadable, atomic_write, last_write, read_keys, set_aside, why_unwritable
 from rayfish.legacy.checkpoints import refuse
 from rayfish.metrics import names
-from rayfish.run import lease, manifest
+from rayfish.run import lease, manifest, provenance
 from rayfish.run.lookup import SweepFolder, age, answering, few, newest_first, sweeps_at, wrong_types
 from rayfish.run.trust import save_config
-
-__all__ = [
-    "RunDirectory",
-    "atomic_link",
-    "atomic_write",
-    "damaged_runs",
-    "find_checkpoint",
-    "find_folder",
-    "find_resumable",
-    "find_run",
-    "list_runs",
-]
 
 if TYPE_CHECKING:
     from rayfish.experiment import Experiment
@@ -64,11 +52,15 @@ _RECORD = "run.json"
 
 
 class RunDirectory:
-    """One run's folder. `data` is the content of `run.json`; `update` changes it on disk as well."""
+    """One run's folder and the files in it; `data` is `run.json`, which `update` changes on disk as well."""
 
     def __init__(self, path: Path, data: dict[str, Any]) -> None:
         self.path = path
         self.data = data
+        self.config_file = path / "config.yaml"
+        self.metrics_file = path / "metrics.jsonl"
+        self.log_file = path / "log.txt"
+        self.checkpoints = path / "checkpoints"
         self._written = 0.0
         self._lease: lease.Lease | None = None
 
@@ -86,62 +78,59 @@ class RunDirectory:
         :param root: the folder of all runs; `runtime.local_dir` when not given
         :param name: the run's name, `runtime.name` when not given, else algorithm and environment;
             runs of one name lie side by side
-        :param command: the command line that started it
-        :param at: the folder itself, where somebody else has named it: a sweep its trials'
+        :param at: the folder itself, in place of a new one under `root`
         """
-        from rayfish.run import provenance
-
         root = root or experiment.runtime.local_dir or DEFAULT_ROOT
-        name = name or experiment.runtime.name or _default_name(experiment)
+        env = env_name(experiment)
+        default = f"{experiment.get('algo.name')}-{env.replace(':', '/').rstrip('/').rpartition('/')[2]}"
+        name = name or experiment.runtime.name or default
         run_id = secrets.token_hex(3)
         stamp = datetime.now().strftime("%Y%m%d-%H%M%S")
-        path = _new_folder(at or Path(root) / _safe(name) / f"{stamp}-{run_id}")
+        path = at or Path(root) / _safe(name) / f"{stamp}-{run_id}"
+        try:
+            path.mkdir(parents=True)
+        except OSError as error:
+            raise RayfishError(
+                f"the run folder {path} cannot be made: {error.strerror}",
+                "set runtime.local_dir to a folder you may write",
+            ) from None
         text = command if isinstance(command, str) else shlex.join(command)
         words = "".join(f"- {json.dumps(word)}\n" for word in experiment.overrides) or "[]\n"
         run = cls(path, {})
         with _whole_or_not_at_all(path):
-            (path / "checkpoints").mkdir()
+            run.checkpoints.mkdir()
             run.save_config(experiment)
             atomic_write(path / "overrides.yaml", words)
             atomic_write(path / "command.txt", text + "\n")
             atomic_write(path / "provenance.json", _json(provenance.collect()))
-            run._first_entry(experiment, run_id, name)
+            run._lock()
+            run.update(
+                layout=LAYOUT,
+                id=run_id,
+                name=name,
+                status=RUNNING,
+                algo=experiment.algo.name,
+                env=env,
+                seed=experiment.debugging.seed,
+                tags=tags_of(experiment),
+                counters={},
+                best=None,
+                times={"created": _now(), "begun": None, "ended": None},
+                runner=None,
+                process=lease.this_process(),
+            )
         return run
-
-    def _first_entry(self, experiment: Experiment, run_id: str, name: str) -> None:
-        """Lock the folder for this process and write `run.json` for the first time."""
-        self._lock()
-        self.update(
-            layout=LAYOUT,
-            id=run_id,
-            name=name,
-            status=RUNNING,
-            algo=experiment.algo.name,
-            env=_env_name(experiment),
-            seed=experiment.debugging.seed,
-            tags=tags_of(experiment),
-            counters={},
-            best=None,
-            times={"created": _now(), "begun": None, "ended": None},
-            runner=None,
-            process=lease.this_process(),
-        )
 
     @classmethod
     def open(cls, path: str | Path) -> RunDirectory:
         """The run that lies at `path`."""
         path = Path(path)
         try:
-            data = parse_json((path / "run.json").read_text(encoding="utf-8"))
+            data = read_keys(path / _RECORD)
         except FileNotFoundError:
             raise RunNotFound(f"{path} is not a run: it has no run.json", "rayfish runs list") from None
-        except ValueError as error:
-            line = f" at line {error.lineno}" if isinstance(error, json.JSONDecodeError) else ""
-            raise _damaged(path, f"is cut short or damaged{line}") from None
-        except OSError as error:
-            raise _damaged(path, f"cannot be read: {error.strerror}") from None
-        if not isinstance(data, dict):
-            raise _damaged(path, f"is damaged: it holds a {type(data).__name__}, not keys and values")
+        except Unreadable as error:
+            raise _damaged(path, str(error)) from None
         wrong = wrong_types(data)
         if wrong:
             raise _damaged(path, f"is damaged: {wrong}")
@@ -158,21 +147,6 @@ class RunDirectory:
         return f"{self.data.get('name')} · {self.data.get('algo')} on {self.data.get('env')}"
 
     @property
-    def metrics_file(self) -> Path:
-        """`metrics.jsonl`, one flat line per iteration."""
-        return self.path / "metrics.jsonl"
-
-    @property
-    def log_file(self) -> Path:
-        """`log.txt`, everything that was logged or printed anywhere."""
-        return self.path / "log.txt"
-
-    @property
-    def config_file(self) -> Path:
-        """`config.yaml`, the resolved experiment."""
-        return self.path / "config.yaml"
-
-    @property
     def overrides(self) -> list[str]:
         """The `key=value` words the run was started with; none where they cannot be read."""
         import yaml
@@ -184,16 +158,6 @@ class RunDirectory:
         except (OSError, ValueError, yaml.YAMLError):
             return []
         return [str(word) for word in words] if isinstance(words, list) else []
-
-    @property
-    def checkpoints(self) -> Path:
-        """The folder of the checkpoints."""
-        return self.path / "checkpoints"
-
-    @property
-    def evaluations(self) -> Path:
-        """The folder of evaluation results, made on first use."""
-        return self._folder("evaluations")
 
     @property
     def status(self) -> str:
@@ -216,7 +180,6 @@ class RunDirectory:
         """Say that this process trains the run, from the start or resumed.
 
         :param runner: how the environments are stepped (`rllib` or `batched`)
-        :param why: the reason for that choice
         """
         self.update(
             status=RUNNING,
@@ -281,7 +244,7 @@ class RunDirectory:
         self.save_config(experiment)
         if experiment.overrides:
             words = shlex.join(["rayfish", "train", "--resume", str(self.path), *experiment.overrides])
-            # Appended as bytes: what stands in the file need not be text.
+            # Appended as bytes: the file need not hold text.
             with (self.path / "command.txt").open("ab") as file:
                 file.write(f"{words}\n".encode(errors="backslashreplace"))
 
@@ -310,34 +273,19 @@ class RunDirectory:
         self._lease = lease.take(self.path, _RECORD, what, process, elsewhere=elsewhere)
         set_aside(self.path)
 
-    def checkpoint_path(self, iteration: int) -> Path:
-        """Where the checkpoint of an iteration lies."""
-        return self.checkpoints / f"{iteration:06d}"
-
     def list_checkpoints(self) -> list[Path]:
-        """The complete checkpoints, oldest first (an unfinished one has another name)."""
-        if not self.checkpoints.is_dir():
-            return []
-        return sorted(p for p in self.checkpoints.iterdir() if p.name.isdigit() and p.is_dir())
+        """The complete checkpoints, oldest first."""
+        return manifest.numbered(self.checkpoints)
 
-    def link(self, name: str, checkpoint: Path) -> None:
-        """Point `checkpoints/last` or `checkpoints/best` at a checkpoint."""
-        atomic_link(self.checkpoints / name, checkpoint.name)
 
-    def _folder(self, name: str) -> Path:
-        folder = self.path / name
-        folder.mkdir(exist_ok=True)
-        return folder
+def all_runs(root: str | Path = DEFAULT_ROOT) -> list[RunDirectory]:
+    """Every run under `root`, newest first, then the damaged ones, with the reason in their data."""
+    return _runs_at(Path(root), "*/*/run.json")
 
 
 def list_runs(root: str | Path = DEFAULT_ROOT) -> list[RunDirectory]:
     """Every run under `root`, newest first; folders that cannot be read are left out."""
-    return [run for run in _runs_at(Path(root), "*/*/run.json") if run.status != DAMAGED]
-
-
-def damaged_runs(root: str | Path = DEFAULT_ROOT) -> list[RunDirectory]:
-    """The runs under `root` whose run.json cannot be read, with the status `damaged` and the reason."""
-    return [run for run in _runs_at(Path(root), "*/*/run.json") if run.status == DAMAGED]
+    return [run for run in all_runs(root) if run.status != DAMAGED]
 
 
 def find_folder(text: str | Path, root: str | Path = DEFAULT_ROOT) -> Path:
@@ -357,7 +305,7 @@ def find_folder(text: str | Path, root: str | Path = DEFAULT_ROOT) -> Path:
                 "rayfish runs list shows the runs here; name one, or a folder under its checkpoints/",
             )
     none_yet = "train one first (rayfish train cartpole), or give the path of a run"
-    found = newest_first([*_runs_at(Path(root), "*/*/run.json"), *sweeps_at(Path(root), "*/*/sweep.json")])
+    found = newest_first([*all_runs(root), *sweeps_at(Path(root), "*/*/sweep.json")])
     return answering(str(text), found, root, "run", none_yet)
 
 
@@ -397,10 +345,9 @@ def find_checkpoint(
     if (path / "rayfish.json").is_file():
         return path.resolve()
     refuse(path)
-    word, slash, tail = str(text).partition("/checkpoints/")
-    word = word if slash else str(text)
+    word, _, tail = str(text).partition("/checkpoints/")
     run = RunDirectory.open(_last_with_checkpoint(root) if _is_last(word) else find_run(word, root))
-    wanted = [tail.strip("/")] if tail.strip("/") else list(order)
+    wanted = [tail.strip("/")] if tail.strip("/") else order
     for name in wanted:
         if (run.checkpoints / name / "rayfish.json").is_file():
             return (run.checkpoints / name).resolve()
@@ -521,24 +468,14 @@ def _whole_or_not_at_all(path: Path) -> Iterator[None]:
         raise
 
 
-def _new_folder(path: Path) -> Path:
-    try:
-        path.mkdir(parents=True)
-    except OSError as error:
-        raise RayfishError(
-            f"the run folder {path} cannot be made: {error.strerror}",
-            "set runtime.local_dir to a folder you may write",
-        ) from None
-    return path
-
-
 def _safe(name: str) -> str:
     """A name as one folder: no separators, nothing that a shell or a file system stumbles over."""
     cleaned = "".join(c if c.isalnum() or c in "-_.+=" else "-" for c in name).strip(".-")
     return cleaned or "run"
 
 
-def _env_name(experiment: Experiment) -> str:
+def env_name(experiment: Experiment) -> str:
+    """The environment as the experiment names it, or the class given from Python."""
     given = experiment.env
     if given is not None:
         return getattr(given, "__name__", type(given).__name__)
@@ -549,11 +486,6 @@ def tags_of(experiment: Experiment) -> list[str]:
     """`runtime.tags`, one or a list of them."""
     tags = experiment.runtime.tags or []
     return [str(tag) for tag in (tags if isinstance(tags, list | tuple) else [tags])]
-
-
-def _default_name(experiment: Experiment) -> str:
-    env = _env_name(experiment).replace(":", "/").rstrip("/").rpartition("/")[2]
-    return f"{experiment.get('algo.name')}-{env}"
 
 
 def _now() -> str:

@@ -1,4 +1,4 @@
-"""What about this machine may stand in the way of a run: one check per topic, each with its fix."""
+"""What on this machine may keep a run from working: one check per topic, each with its fix."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from rayfish.compat.local_ray import OPEN_TO_OTHERS
 from rayfish.run import provenance
-from rayfish.run import token as ray_token
+from rayfish.run.engine import make_token, token_file
 from rayfish.threads import machine_cpus
 
 OK, WARN, FAIL = "ok", "warn", "fail"
@@ -48,21 +48,8 @@ def checks(*, start_ray: bool = True) -> Iterator[Check]:
 
     :param start_ray: also start a real Ray in a process of its own
     """
-    looks: tuple[Callable[[], Check], ...] = (
-        python,
-        packages,
-        cores,
-        memory,
-        shared_memory,
-        gpu,
-        display,
-        threads,
-        disk,
-        temp_dir,
-        open_files,
-        token,
-    )
-    for look in looks:
+    quick = (python, packages, cores, memory, shared_memory, gpu, display, threads, disk, temp_dir)
+    for look in (*quick, open_files, token):
         yield look()
     if start_ray:
         yield ray_starts()
@@ -73,9 +60,8 @@ def python() -> Check:
     version = sys.version.split()[0]
     low, high = _SUPPORTED_PYTHON
     if not low <= sys.version_info[:2] < high:
-        return Check(
-            "python", FAIL, f"{version}; Rayfish supports 3.11 and 3.12", "make a venv with python3.11"
-        )
+        what = f"{version}; Rayfish supports 3.11 and 3.12"
+        return Check("python", FAIL, what, "make a venv with python3.11")
     inside = sys.prefix != sys.base_prefix
     return Check("python", OK, f"{version}, {'virtual environment' if inside else 'no virtual environment'}")
 
@@ -108,9 +94,8 @@ def memory() -> Check:
     what = f"{state.available / _GB:.1f} GB free of {state.total / _GB:.1f} GB"
     if state.available < 2 * _GB:
         # A driver takes about 0.5 GB, Ray's services 0.5 GB, each env runner another 0.5 GB.
-        return Check(
-            "memory", WARN, what, "rollouts.num_env_runners=0, or close something: a run takes 1 GB or more"
-        )
+        fix = "rollouts.num_env_runners=0, or close something: a run takes 1 GB or more"
+        return Check("memory", WARN, what, fix)
     return Check("memory", OK, what)
 
 
@@ -122,9 +107,8 @@ def shared_memory() -> Check:
     free = shutil.disk_usage(place).free
     what = f"{free / _GB:.1f} GB free in /dev/shm"
     if free < 0.2 * _GB:
-        return Check(
-            "shared memory", WARN, what, "docker run --shm-size=2g, or clear /dev/shm: Ray gets slow without"
-        )
+        fix = "docker run --shm-size=2g, or clear /dev/shm: Ray gets slow without"
+        return Check("shared memory", WARN, what, fix)
     return Check("shared memory", OK, what)
 
 
@@ -161,17 +145,14 @@ def threads() -> Check:
 
 def disk() -> Check:
     """Free space where runs are written."""
-    free = shutil.disk_usage(Path.cwd()).free
-    what = f"{free / _GB:.1f} GB free in {Path.cwd()}"
-    fix = "free some space, set runtime.local_dir elsewhere, or checkpoint.num_to_keep=3"
     if not os.access(Path.cwd(), os.W_OK):
         return Check("disk", WARN, f"{Path.cwd()} is not writable", "runtime.local_dir=~/runs")
-    return Check(
-        "disk",
-        FAIL if free < 0.5 * _GB else WARN if free < 5 * _GB else OK,
-        what,
-        fix if free < 5 * _GB else "",
-    )
+    free = shutil.disk_usage(Path.cwd()).free
+    what = f"{free / _GB:.1f} GB free in {Path.cwd()}"
+    if free >= 5 * _GB:
+        return Check("disk", OK, what)
+    fix = "free some space, set runtime.local_dir elsewhere, or checkpoint.num_to_keep=3"
+    return Check("disk", FAIL if free < 0.5 * _GB else WARN, what, fix)
 
 
 def temp_dir() -> Check:
@@ -185,9 +166,8 @@ def temp_dir() -> Check:
     free = shutil.disk_usage(place).free
     what = f"{place}, {free / _GB:.1f} GB free"
     if free < 1 * _GB:
-        return Check(
-            "temp folder", WARN, what, "export RAY_TMPDIR to a folder with space; old sessions: /tmp/ray"
-        )
+        fix = "export RAY_TMPDIR to a folder with space; old sessions: /tmp/ray"
+        return Check("temp folder", WARN, what, fix)
     return Check("temp folder", OK, what)
 
 
@@ -197,9 +177,8 @@ def open_files() -> Check:
 
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft < 1024:
-        return Check(
-            "open files", WARN, f"limit {soft}", f"ulimit -n {min(hard, 65536) if hard > 0 else 65536}"
-        )
+        fix = f"ulimit -n {min(hard, 65536) if hard > 0 else 65536}"
+        return Check("open files", WARN, f"limit {soft}", fix)
     return Check("open files", OK, f"limit {soft}")
 
 
@@ -210,41 +189,39 @@ def token() -> Check:
         return Check("tokens", WARN, what, "unset RAY_AUTH_MODE")
     if "RAY_AUTH_TOKEN" in os.environ:
         return Check("tokens", OK, "from RAY_AUTH_TOKEN")
-    place = ray_token.place()
+    place = token_file()
     if place is None or not place.exists():
         return Check("tokens", OK, "none yet: it is made when Ray first starts")
     mode = stat.S_IMODE(place.stat().st_mode)
     if mode & 0o077:
-        return Check(
-            "tokens", WARN, f"{place} can be read by other users (mode {mode:04o})", f"chmod 600 {place}"
-        )
+        what = f"{place} can be read by other users (mode {mode:04o})"
+        return Check("tokens", WARN, what, f"chmod 600 {place}")
     return Check("tokens", OK, f"{place}, readable by you only")
 
 
 def ray_starts() -> Check:
     """Start Ray, run one task, stop it."""
-    begun = time.monotonic()
-    ray_token.make()
+    started = time.monotonic()
+    make_token()
     # Its own process: a Ray that hangs or dies must not take this one along. Not in the current folder, which
     # Ray's workers have first on their path: a ray.py there would run.
-    process = subprocess.Popen(
-        [sys.executable, "-P", "-c", _RAY_PROBE],
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
-        text=True,
-        env={OPEN_TO_OTHERS: "0", **os.environ},
-        cwd="/",
-    )
     try:
-        _, errors = process.communicate(timeout=_RAY_TIMEOUT_S)
+        done = subprocess.run(
+            [sys.executable, "-P", "-c", _RAY_PROBE],
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            text=True,
+            env={OPEN_TO_OTHERS: "0", **os.environ},
+            cwd="/",
+            timeout=_RAY_TIMEOUT_S,
+            check=False,
+        )
     except subprocess.TimeoutExpired:
-        process.kill()
-        process.communicate()
         fix = "look at /tmp/ray/session_latest/logs; a firewall or proxy on localhost is the usual cause"
         return Check("ray", FAIL, f"did not start within {_RAY_TIMEOUT_S} s", fix)
-    took = time.monotonic() - begun
-    if process.returncode:
-        last = [line for line in errors.splitlines() if line.strip()][-1:]
-        what = f"does not start: {''.join(last) or f'exit code {process.returncode}'}"
+    took = time.monotonic() - started
+    if done.returncode:
+        last = [line for line in done.stderr.splitlines() if line.strip()][-1:]
+        what = f"does not start: {''.join(last) or f'exit code {done.returncode}'}"
         return Check("ray", FAIL, what, "look at /tmp/ray/session_latest/logs")
     return Check("ray", OK, f"starts, runs a task and stops in {took:.1f} s")

@@ -6,10 +6,15 @@ running; one that Rayfish started is shut down by Rayfish.
 
 from __future__ import annotations
 
+import atexit
 import logging
 import os
+import secrets
+import shutil
 import signal
+import stat
 import sys
+import tempfile
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -22,14 +27,14 @@ import psutil
 from rayfish.compat import local_ray, ray_node
 from rayfish.envs.resolve import OWN_NAMES
 from rayfish.errors import RayfishError
-from rayfish.run import token
 from rayfish.supervise.watchdog import RayHealth
 from rayfish.threads import machine_cpus
 
 MEANWHILE = "rayfish-meanwhile"
-"""The thread beside a Ray that starts."""
+"""Name of the thread that works while Ray starts."""
 
 _FAREWELL_S, _SHUTDOWN_S = 5.0, 20.0
+_MODE, _TOKEN, _PATH = "RAY_AUTH_MODE", "RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH"
 
 
 @dataclass(frozen=True)
@@ -64,15 +69,14 @@ def offered(options: RayOptions) -> tuple[float, float]:
     """CPUs and GPUs a run may ask for: the running Ray's, else what a local one would offer."""
     ray = sys.modules.get("ray")
     if ray is not None and ray.is_initialized():
-        resources = ray.cluster_resources()
-        return float(resources.get("CPU", 0)), float(resources.get("GPU", 0))
-    if options.address:
+        have = ray.cluster_resources()
+    elif options.address:
         with running_ray(options) as cluster:
-            resources = cluster.cluster_resources()
-        return float(resources.get("CPU", 0)), float(resources.get("GPU", 0))
-    cpus = options.num_cpus if options.num_cpus is not None else machine_cpus()
-    gpus = options.num_gpus if options.num_gpus is not None else machine_gpus()
-    return float(cpus), float(gpus)
+            have = cluster.cluster_resources()
+    else:
+        cpus = machine_cpus() if options.num_cpus is None else options.num_cpus
+        have = {"CPU": cpus, "GPU": machine_gpus() if options.num_gpus is None else options.num_gpus}
+    return float(have.get("CPU", 0)), float(have.get("GPU", 0))
 
 
 @contextmanager
@@ -91,15 +95,21 @@ def running_ray(
     """
     _quiet_environment(paths)
     if options.address:
-        token.bring()
+        join_with_token()
     else:
-        token.make()
+        make_token()
     import ray
 
     if ray.is_initialized():
         yield ray
         return
-    beside = threading.Thread(target=_quietly, args=(meanwhile,), daemon=True, name=MEANWHILE)
+
+    def ahead() -> None:
+        if meanwhile is not None:
+            with suppress(Exception):  # it is done again when needed, and then raises
+                meanwhile()
+
+    beside = threading.Thread(target=ahead, daemon=True, name=MEANWHILE)
     ray_node.ended_here.clear()
     try:
         with _deaf_to_sigterm():
@@ -115,7 +125,8 @@ def running_ray(
                     # Not the other way round: Ray's processes end with the thread that started them.
                     ray.init(**_starting(options))
     except Exception as error:  # a node that starts too slowly is a bare one
-        _wait_for(beside)
+        if beside.ident is not None:  # else it was never started
+            beside.join()
         where = f"the cluster at {options.address}" if options.address else "a local Ray"
         raise RayfishError(f"{where} did not start or answer: {error}", "rayfish doctor") from error
     except BaseException:  # a signal that came just when Ray was complete
@@ -123,7 +134,8 @@ def running_ray(
         raise
     try:
         _close_to_others()
-        _wait_for(beside)
+        if beside.ident is not None:
+            beside.join()
         yield ray
     finally:
         _end(ray)
@@ -141,19 +153,13 @@ def _joining(options: RayOptions, paths: Sequence[str]) -> dict[str, Any]:
 def _starting(options: RayOptions) -> dict[str, Any]:
     """Arguments of `ray.init` for a Ray of this process's own."""
     arguments = {
-        **_ALWAYS,
         "include_dashboard": options.dashboard,
         "num_cpus": options.num_cpus or machine_cpus(),
         "num_gpus": options.num_gpus,
         "object_store_memory": options.object_store_memory,
         "_temp_dir": options.temp_dir,
     }
-    return {key: value for key, value in arguments.items() if value is not None}
-
-
-def _wait_for(thread: threading.Thread) -> None:
-    if thread.ident is not None:  # else it was never started
-        thread.join()
+    return _ALWAYS | {key: value for key, value in arguments.items() if value is not None}
 
 
 def _close_to_others() -> None:
@@ -162,13 +168,6 @@ def _close_to_others() -> None:
     if node is not None and node.head:
         with suppress(OSError):
             Path(node.get_session_dir_path()).chmod(0o700)
-
-
-def _quietly(work: Callable[[], object] | None) -> None:
-    """Work done ahead of time: whoever needs it does it again where it failed, and hears why."""
-    if work is not None:
-        with suppress(Exception):
-            work()
 
 
 @contextmanager
@@ -282,3 +281,64 @@ def _quiet_environment(paths: Sequence[str]) -> None:
 def _pythonpath(paths: Sequence[str]) -> str:
     present = [part for part in os.environ.get("PYTHONPATH", "").split(os.pathsep) if part]
     return os.pathsep.join([*present, *(path for path in paths if path not in present)])
+
+
+def token_file() -> Path | None:
+    """The file that Ray reads its token from; None where this user has no home folder."""
+    try:
+        return Path(os.environ.get(_PATH) or "~/.ray/auth_token").expanduser()
+    except RuntimeError:
+        return None
+
+
+def join_with_token() -> None:
+    """For a cluster that was started with a token: Ray sends one only in token mode."""
+    file = token_file()
+    if _MODE not in os.environ and (_TOKEN in os.environ or (file is not None and file.is_file())):
+        os.environ[_MODE] = "token"
+
+
+def make_token() -> None:
+    """For a local Ray: a token that this user alone can read, before Ray makes one that everyone can.
+
+    One that is there is kept; it and its folder are closed to others, unless `RAY_AUTH_TOKEN_PATH` names it.
+    Where the home folder cannot be written, it is kept in a temporary folder, for this process's lifetime.
+    """
+    if os.environ.get(_MODE, "token").lower() != "token" or _TOKEN in os.environ:
+        return
+    file = token_file()
+    try:
+        if file is None:
+            raise OSError("no home folder")
+        if not file.exists():
+            _write_token(file)
+        elif _PATH not in os.environ:
+            _close_to_other_users(file)
+    except OSError:
+        folder = Path(tempfile.mkdtemp(prefix="rayfish-token-"))  # mode 0700
+        atexit.register(shutil.rmtree, folder, ignore_errors=True)
+        file = folder / "auth_token"
+        _write_token(file)
+        os.environ[_PATH] = str(file)
+
+
+def _write_token(file: Path) -> None:
+    """Make the file in one step, so that two processes that start at once end up with one token."""
+    if not file.parent.exists():
+        file.parent.mkdir(mode=0o700, parents=True)
+    handle, beside = tempfile.mkstemp(prefix=".auth_token-", dir=file.parent)  # mode 0600
+    try:
+        with os.fdopen(handle, "w", encoding="utf-8") as out:
+            out.write(secrets.token_hex(32))
+        with suppress(FileExistsError):
+            os.link(beside, file)
+    finally:
+        Path(beside).unlink()
+
+
+def _close_to_other_users(file: Path) -> None:
+    for path, mode in ((file, 0o600), (file.parent, 0o700)):
+        found = path.stat()
+        if found.st_uid == os.getuid() and stat.S_IMODE(found.st_mode) & 0o077:
+            with suppress(OSError):
+                path.chmod(mode)

@@ -1,4 +1,4 @@
-"""How good an agent is: fixed seeds, no exploration, a mean with its interval, and baselines beside it.
+"""How good an agent is: fixed seeds, no exploration, a mean with its interval, and baselines.
 
 Runs the saved policy by itself (no Ray, no GPU), so that episode `i` of the same checkpoint and seed is
 the same episode on every machine and at every count: one after the other, or side by side where the
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -17,11 +17,11 @@ from typing import Any
 from rayfish.errors import RayfishError
 from rayfish.experiment import Experiment
 from rayfish.experiment.words import Override, as_words
-from rayfish.files import atomic_write, folder_for, why_unwritable
+from rayfish.files import atomic_write, folder_for
 from rayfish.run import baselines as base
-from rayfish.run import episodes_table, player
-from rayfish.run.baselines import Offer, Row
-from rayfish.run.player import Game
+from rayfish.run import player
+from rayfish.run.baselines import Offer
+from rayfish.run.player import Episode, EpisodePlan, Game, writing_to
 from rayfish.supervise.error_messages import explained
 
 MOST_SHOWN = 4
@@ -55,7 +55,7 @@ class Evaluation:
     :param figures: what the environment reported of every episode
     :param shown: the figures that matter
     :param compared_by: the one that matters most, `return` where the environment names none
-    :param baselines: by name, in the order in which they were asked for
+    :param baselines: by name, in the order in which they were named
     """
 
     checkpoint: str
@@ -108,158 +108,119 @@ def evaluate(
     :param progress: called after each episode with how many are done and the last return
     :param trust: run the code that another user's run names
     """
-    words = as_words(overrides)
+    words, plan = as_words(overrides), EpisodePlan(episodes, steps, seed, explore)
     tell = progress or (lambda done, last: None)
     if str(run).startswith(base.PREFIX):
-        return _of_baseline(
-            str(run),
-            words,
-            episodes=episodes,
-            steps=steps,
-            seed=seed,
-            env=env,
-            out=out,
-            beside=baselines,
-            tell=tell,
-        )
-    game = player.prepare(
-        run,
-        words,
-        verb="evaluate",
-        episodes=episodes,
-        steps=steps,
-        seed=seed,
-        explore=explore,
-        env=env,
-        trust=trust,
-    )
+        return _of_baseline(str(run), words, plan, env=env, out=out, others=baselines, tell=tell)
+    game = player.prepare(run, words, plan, verb="evaluate", env=env, trust=trust)
     file = _place(game.checkpoint) if out is None else Path(out).expanduser()
     experiment = game.experiment
     offer = base.required(experiment) if baselines else base.offer_of(experiment)
-    chosen = offer.choose(baselines) if offer is not None else []
-    begun = time.perf_counter()
+    names = offer.choose(baselines) if offer is not None else []
+    started = time.perf_counter()
     with explained(experiment), player.opened(game) as world:
-        rows = _rows(game, world, offer, tell)
-        beside = _beside(offer, chosen, rows, seed, tell)
-    found = _found(
-        str(game.checkpoint), game.env_name, rows, beside, offer=offer, begun=begun, seed=seed, file=str(file)
-    )
-    _write(found)
-    return found
+        played = _episodes(game, world, offer, tell)
+        compared = _compared(offer, names, played, seed, tell)
+    about = {"checkpoint": str(game.checkpoint), "env": game.env_name, "seed": seed, "file": str(file)}
+    return _written(_evaluation(played, compared, offer, started, **about))
 
 
 def _of_baseline(
     target: str,
     words: Sequence[str],
+    plan: EpisodePlan,
     *,
-    episodes: int | None,
-    steps: int | None,
-    seed: int,
     env: Any,
     out: str | Path | None,
-    beside: Sequence[str],
+    others: Sequence[str],
     tell: Progress,
 ) -> Evaluation:
     """A baseline in the evaluation environment of an experiment, without any run."""
     from rayfish.experiment.overrides import split_words
 
-    if steps is not None or (episodes is not None and episodes < 1):
+    if plan.steps is not None or (plan.count is not None and plan.count < 1):
         raise RayfishError(f"{target} plays a number of episodes, at least 1", "give it as --episodes 20")
     name, overrides = split_words(words)
     named = [word.partition("=")[2] for word in overrides if word.startswith("experiment=")]
     overrides = [word for word in overrides if not word.startswith("experiment=")]
     experiment = Experiment.compose(name or (named[-1] if named else None), overrides, env=env)
     offer = base.required(experiment)
-    wanted = base.split(target.removeprefix(base.PREFIX))
-    first, *others = offer.choose(wanted) + offer.choose(beside)
-    begun = time.perf_counter()
-    with explained(experiment):
-        rows = base.play_baseline(offer, first, episodes=episodes or player.EPISODES, seed=seed, ended=tell)
-        compared = _beside(offer, [one for one in others if one != first], rows, seed, tell)
-    file = "" if out is None else str(Path(out).expanduser())
-    found = _found(
-        f"{base.PREFIX}{first}", offer.env, rows, compared, offer=offer, begun=begun, seed=seed, file=file
+    first, *more = dict.fromkeys(
+        offer.choose(base.split(target.removeprefix(base.PREFIX))) + offer.choose(others)
     )
-    if file:
-        _write(found)
-    return found
+    count, started = plan.count or player.EPISODES, time.perf_counter()
+    with explained(experiment):
+        played = base.play_baseline(offer, first, episodes=count, seed=plan.seed, ended=tell)
+        compared = _compared(offer, more, played, plan.seed, tell)
+    file = "" if out is None else str(Path(out).expanduser())
+    about = {"checkpoint": f"{base.PREFIX}{first}", "env": offer.env, "seed": plan.seed, "file": file}
+    return _written(_evaluation(played, compared, offer, started, **about))
 
 
-def _rows(game: Game, world: Any, offer: Offer | None, tell: Progress) -> list[Row]:
+def _episodes(game: Game, world: Any, offer: Offer | None, tell: Progress) -> Sequence[Episode]:
     """The agent's episodes, side by side where the environment's vector is as good as single ones."""
     if offer is not None and offer.native:
-        return base.play_agent(
-            offer,
-            game.agent,
-            explore=game.explore,
-            episodes=game.episodes,
-            steps=game.steps,
-            seed=game.seed,
-            ended=tell,
-        )
-    rows: list[Row] = []
+        return base.play_agent(offer, game.agent, game.plan, tell)
+    episodes: list[Episode] = []
     for played in player.play(game, world):
-        reported = episodes_table.row(played, save_info=False)
-        figures = {key.removeprefix("env/"): value for key, value in reported.items() if key[:4] == "env/"}
-        rows.append(Row(played.total, played.length, figures, played.parts))
-        tell(len(rows), played.total)
-    return rows
+        episodes.append(played)
+        tell(len(episodes), played.total)
+    return episodes
 
 
-def _beside(
-    offer: Offer | None, names: Sequence[str], rows: Sequence[Row], seed: int, tell: Progress
+def _compared(
+    offer: Offer | None, names: Sequence[str], played: Sequence[Episode], seed: int, tell: Progress
 ) -> dict[str, Compared]:
-    """Baselines on the episodes of `rows`."""
+    """Baselines on the episodes that were played."""
     found: dict[str, Compared] = {}
-    own = base.columns(rows)
+    own = base.columns(played)
     for name in names:
         assert offer is not None
-        table = base.columns(base.play_baseline(offer, name, episodes=len(rows), seed=seed, ended=tell))
+        table = base.columns(base.play_baseline(offer, name, episodes=len(played), seed=seed, ended=tell))
         apart = base.differences(own, table)
         marks = {key: base.significant(value) for key, value in apart.items()}
         found[name] = Compared(base.intervals(table), apart, marks, table)
     return found
 
 
-def _found(
-    played_by: str,
-    env: str,
-    rows: Sequence[Row],
-    compared: Mapping[str, Compared],
-    *,
+def _evaluation(
+    played: Sequence[Episode],
+    compared: dict[str, Compared],
     offer: Offer | None,
-    begun: float,
-    seed: int,
-    file: str,
+    started: float,
+    **about: Any,
 ) -> Evaluation:
-    table = base.columns(rows)
+    """What episodes came to.
+
+    :param about: the fields of `Evaluation` that say what played, and where it is written
+    """
+    table = base.columns(played)
     statistics = base.intervals(table)
+    returns = statistics[base.RETURN]
     figures = {name: values for name, values in table.items() if name not in (base.RETURN, base.LENGTH)}
     named = [name for name in (offer.figures if offer is not None else ()) if name in figures]
-    policies = dict.fromkeys(policy for row in rows for policy in row.parts)
-    lengths = [row.length for row in rows]
+    policies = dict.fromkeys(policy for episode in played for policy in episode.parts)
+    lengths = [episode.length for episode in played]
     return Evaluation(
-        checkpoint=played_by,
-        env=env,
-        episodes=len(rows),
+        episodes=len(played),
         steps=sum(lengths),
-        return_mean=statistics[base.RETURN]["mean"],
-        ci_low=statistics[base.RETURN]["ci_low"],
-        ci_high=statistics[base.RETURN]["ci_high"],
+        return_mean=returns["mean"],
+        ci_low=returns["ci_low"],
+        ci_high=returns["ci_high"],
         length_mean=sum(lengths) / len(lengths),
-        seconds=round(time.perf_counter() - begun, 3),
-        seed=seed,
-        returns=[row.total for row in rows],
+        seconds=round(time.perf_counter() - started, 3),
+        returns=[episode.total for episode in played],
         lengths=lengths,
         policy_returns={
-            policy: sum(row.parts.get(policy, 0.0) for row in rows) / len(rows) for policy in policies
+            policy: sum(episode.parts.get(policy, 0.0) for episode in played) / len(played)
+            for policy in policies
         },
-        file=file,
         statistics=statistics,
         figures=figures,
         shown=named or list(figures)[:MOST_SHOWN],
         compared_by=(named or [base.RETURN])[0],
-        baselines=dict(compared),
+        baselines=compared,
+        **about,
     )
 
 
@@ -268,14 +229,9 @@ def _place(checkpoint: Path) -> Path:
     return where.with_name(f"{where.name}-{checkpoint.name}.json")
 
 
-def _write(found: Evaluation) -> None:
-    file = Path(found.file)
-    try:
-        with folder_for(file):
+def _written(found: Evaluation) -> Evaluation:
+    if found.file:
+        file = Path(found.file)
+        with writing_to(file, "the evaluation"), folder_for(file):
             atomic_write(file, json.dumps(asdict(found), indent=2) + "\n")
-    except OSError as error:
-        reason, remedy = why_unwritable(error, file)
-        raise RayfishError(
-            f"the evaluation cannot be written to {file}: {reason}",
-            f"{remedy}, or name another file with --out",
-        ) from error
+    return found

@@ -1,8 +1,8 @@
 """Who trains a run: a lock on its folder, and a lease for machines that do not see each other's locks.
 
 The process that trains a run touches the folder's `.lock` file every few seconds, from a thread of its own.
-A process that can be seen from here is asked for directly. Any other is taken for dead once its last
-touch is older than the lease. Its owner's mark stands in the file: a process that was suspended for
+A process that can be seen from here is looked up directly. Any other counts as dead once its last
+touch is older than the lease. The file holds its owner's mark: a process that was suspended for
 longer than that finds another's mark when it wakes, and stops.
 """
 
@@ -102,7 +102,6 @@ def take(
     :param what: what is held, for messages: "the run runs/x is in training"
     :param process: who trained it last, when that is not known to have ended
     :param elsewhere: whether that may be a process on another machine; False for one who knows better
-    :param tell: called with a line before it waits
     :raises OSError: the folder cannot be written
     :raises RayfishError: another process holds it
     """
@@ -124,7 +123,6 @@ def take(
 class Lease:
     """A folder held by this process, until `release` or its end; made by `take`.
 
-    :param folder: of the run or sweep
     :param what: what is held, for messages
     :raises RayfishError: another process holds it
     """

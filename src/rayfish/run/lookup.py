@@ -19,16 +19,11 @@ class Named(Protocol):
     path: Path
     data: dict[str, Any]
 
-    @property
-    def status(self) -> str:
-        """How it ended, or that it has not."""
-
 
 def answering(word: str, folders: Sequence[Named], root: str | Path, kind: str, none_yet: str) -> Path:
     """The folder that `word` means: a name (its newest), an id or its beginning, or `last`.
 
     :param folders: newest first
-    :param root: where they were looked for
     :param kind: what they are, in one word
     :param none_yet: the next step where there are none at all
     :raises RunNotFound: with what was meant, perhaps
@@ -124,12 +119,10 @@ def wrong_types(data: Mapping[str, Any]) -> str:
         if not isinstance(value, int | float):
             return f"counters.{name} is {value!r:.40}"
     for entry in data.get("resumes") or []:
-        if not (isinstance(entry, dict) and isinstance(entry.get("iteration"), int)):
-            return f"resumes has {entry!r:.40}"
-        changed = entry.get("changed")
-        if not isinstance(changed, dict) or any(
-            not isinstance(pair, list) or len(pair) != 2 for pair in changed.values()
-        ):
+        changed = entry.get("changed") if isinstance(entry, dict) else None
+        pairs = changed.values() if isinstance(changed, dict) else [None]
+        sound = all(isinstance(pair, list) and len(pair) == 2 for pair in pairs)
+        if not sound or not isinstance(entry.get("iteration"), int):
             return f"resumes has {entry!r:.40}"
     best = (data.get("best") or {}).get("value")
     if best is not None and not isinstance(best, int | float):

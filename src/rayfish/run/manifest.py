@@ -7,7 +7,6 @@ reader checks the files that it reads; a resume checks all, and that there are n
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 import time
 import zlib
@@ -17,7 +16,7 @@ from typing import Any
 
 import rayfish
 from rayfish.errors import CheckpointError
-from rayfish.files import parse_json
+from rayfish.files import Unreadable, read_keys
 from rayfish.run import signing
 
 LAYOUT = 3
@@ -39,20 +38,14 @@ def read_header(folder: Path) -> dict[str, Any]:
     """
     path = folder / HEADER
     try:
-        header = parse_json(path.read_text(encoding="utf-8"))
+        header = read_keys(path)
     except FileNotFoundError:
         raise CheckpointError(
             f"{folder} is not a Rayfish checkpoint: it has no rayfish.json",
             "rayfish runs list shows the runs here; name a run or a folder under its checkpoints/",
         ) from None
-    except json.JSONDecodeError as error:
-        raise CheckpointError(
-            f"{path} is cut short or damaged at line {error.lineno}", another(folder)
-        ) from error
-    except (OSError, ValueError) as error:
-        raise CheckpointError(f"{path} cannot be read: {error}", another(folder)) from error
-    if not isinstance(header, dict):
-        raise CheckpointError(f"{path} is damaged: it holds a {type(header).__name__}", another(folder))
+    except Unreadable as error:
+        raise CheckpointError(f"{path} {error}", another(folder)) from error
     layout = header.get("layout", 0)
     if isinstance(layout, int) and layout > LAYOUT:
         made = (header.get("versions") or {}).get("rayfish", "?")
@@ -61,12 +54,6 @@ def read_header(folder: Path) -> dict[str, Any]:
             f"you have {rayfish.__version__} (layout {LAYOUT})",
             f"pip install 'rayfish>={made}'",
         )
-    _require_sealed(folder, header)
-    return header
-
-
-def _require_sealed(folder: Path, header: Mapping[str, Any]) -> None:
-    layout = header.get("layout", 0)
     try:
         signing.json_is_own(HEADER, header)
         whole = signing.SEAL in header or (isinstance(layout, int) and layout < 3)
@@ -74,6 +61,7 @@ def _require_sealed(folder: Path, header: Mapping[str, Any]) -> None:
         whole = False
     if not whole:
         raise _damaged(folder, HEADER)
+    return header
 
 
 def is_own(folder: Path) -> bool:
@@ -136,6 +124,11 @@ def require_whole(folder: Path, header: dict[str, Any]) -> None:
     extra = [name for name, _ in _listed(folder) if name not in listed] if listed else []
     if extra:
         raise _damaged(folder, extra[0], "was not there when it was written")
+
+
+def numbered(checkpoints: Path) -> list[Path]:
+    """The complete checkpoints in a folder, oldest first (an unfinished one has another name)."""
+    return sorted(p for p in checkpoints.glob("[0-9]*") if p.name.isdigit() and p.is_dir())
 
 
 def another(checkpoint: Path) -> str:

@@ -1,7 +1,7 @@
-"""Plays episodes with a saved policy: the player that `rayfish evaluate` and `rayfish rollout` share.
+"""Plays episodes with a saved policy: what `rayfish evaluate`, `rayfish rollout` and `rayfish view` share.
 
 No Ray and no GPU: one episode after the other in this process, episode `i` reset with `seed + i`, so
-that it is the same episode on every machine and at every count. A recorder may look on.
+that it is the same episode on every machine and at every count.
 """
 
 from __future__ import annotations
@@ -12,18 +12,22 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Protocol
+from statistics import fmean
+from typing import Any
 
 from rayfish import threads
 from rayfish.algorithm import signatures
 from rayfish.envs import build as envs
 from rayfish.envs import guard
 from rayfish.envs.env_kind import alike, in_short, is_multi_agent
+from rayfish.envs.play import ALL, Actions, Player, TimeStep
+from rayfish.envs.vector import figures
 from rayfish.errors import ConfigError, RayfishError
 from rayfish.experiment import Experiment
 from rayfish.experiment.words import Override, as_words
+from rayfish.files import why_unwritable
 from rayfish.run import manifest
-from rayfish.run.directory import find_checkpoint
+from rayfish.run.directory import env_name, find_checkpoint
 from rayfish.run.policy import Agent, load
 from rayfish.run.policy_files import read_policies
 from rayfish.run.trust import code_in_env, code_in_policies, is_trusted, own_paths, require
@@ -36,117 +40,111 @@ _OF_TRAINING = (
 """Sections that have no part in playing."""
 
 EPISODES = 20
-"""How many are played where neither episodes nor steps are asked for."""
+"""How many are played where neither episodes nor steps are given."""
 
 _LONGEST = 100_000  # steps after which an episode without end is given up, with a message
-_ALL = "__all__"
+
+See = Callable[[int, Actions, TimeStep], None]
+"""Is shown every step by its number, with the actions that led to it; step 0 is the reset."""
 
 
 @dataclass(frozen=True)
-class PlayedStep:
-    """What one reset or step gave, by agent; the one agent of a Gymnasium environment is None."""
+class EpisodePlan:
+    """Which episodes are played.
 
-    observations: Mapping[Any, Any]
-    infos: Mapping[Any, Any]
-    rewards: Mapping[Any, Any] = field(default_factory=dict)
-    terminated: Mapping[Any, Any] = field(default_factory=dict)
-    truncated: Mapping[Any, Any] = field(default_factory=dict)
+    :param count: how many; None with `steps`
+    :param steps: play until this many steps are done; the last episode is finished
+    :param seed: episode `i` is reset with `seed + i`
+    :param explore: sample actions as in training, in place of the most likely ones
+    """
 
-    def ended(self, agent: Any) -> tuple[bool, bool]:
-        """Whether this moment terminated and whether it truncated the episode of an agent."""
-        return (
-            bool(self.terminated.get(agent) or self.terminated.get(_ALL)),
-            bool(self.truncated.get(agent) or self.truncated.get(_ALL)),
-        )
+    count: int | None = None
+    steps: int | None = None
+    seed: int = 0
+    explore: bool = False
 
-    @property
-    def over(self) -> bool:
-        """RLlib's multi-agent envs say `__all__`; others are done when every agent is."""
-        if _ALL in self.terminated:
-            return bool(self.terminated[_ALL] or self.truncated.get(_ALL))
-        return all(any(self.ended(agent)) for agent in self.rewards)
-
-
-class Recorder(Protocol):
-    """Sees everything that is played."""
-
-    def begin(self, episode: int, now: PlayedStep) -> None:
-        """An episode was reset."""
-
-    def step(self, actions: Mapping[Any, Any], now: PlayedStep) -> None:
-        """The agents acted, and this is what it led to."""
-
-    def end(self) -> None:
-        """The episode is over."""
+    def enough(self, episodes: int, steps: int) -> bool:
+        """Whether so many episodes and steps are all there is to play."""
+        by_count = self.count is None or episodes >= self.count
+        return by_count and (self.steps is None or steps >= self.steps)
 
 
 @dataclass(frozen=True)
-class Played:
-    """One finished episode.
+class Episode:
+    """What one finished episode came to.
 
+    :param total: its return
+    :param figures: what the environment reported of it; of several agents their mean
     :param parts: the return of each policy; empty for a single agent
-    :param reset_info: what the reset said beside the observation, by agent
-    :param infos: the last info of every agent
+    """
+
+    total: float
+    length: int
+    figures: Mapping[str, float]
+    parts: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlayedEpisode(Episode):
+    """An episode played alone, of which more is known.
+
+    :param reset_info: the infos of the reset, by agent
     """
 
     number: int
     seed: int
-    total: float
-    length: int
     terminated: bool
     truncated: bool
     seconds: float
-    parts: dict[str, float]
     reset_info: Mapping[Any, Any]
-    infos: dict[Any, Any]
 
 
 @dataclass(frozen=True)
 class Game:
-    """What there is to play: a policy, the environment it plays in, and how much of it."""
+    """What there is to play: a policy, the environment it plays in, and which episodes."""
 
     checkpoint: Path
     experiment: Experiment
     agent: Agent
-    episodes: int | None
-    steps: int | None
-    seed: int
-    explore: bool
+    plan: EpisodePlan
 
     @property
     def env_name(self) -> str:
         """The environment as the experiment names it, or the class given from Python."""
-        given = self.experiment.env
-        return str(self.experiment.environment.env or getattr(given, "__name__", given))
+        return env_name(self.experiment)
+
+    def act(self, now: TimeStep) -> Actions:
+        """The actions of the policy."""
+        return {
+            name: self.agent.act(seen, explore=self.plan.explore, agent_id=name)
+            for name, seen in now.acting.items()
+        }
 
 
 def prepare(
     run: str | Path,
     overrides: Sequence[Override],
+    plan: EpisodePlan,
     *,
     verb: str,
-    episodes: int | None,
-    steps: int | None,
-    seed: int,
-    explore: bool,
     env: Any = None,
     trust: bool = False,
 ) -> Game:
-    """Everything that can be wrong with what was asked is told here, before anything is played.
+    """Loads the policy and reports all that is wrong, before anything is played.
 
-    :param verb: the function of `rayfish` that asks, for the messages
+    :param verb: the calling function of `rayfish`, for the messages
     :param trust: run the code that another user's checkpoint names
     """
     checkpoint = find_checkpoint(str(run))
     experiment = _experiment(checkpoint, overrides, verb=verb, env=env, trust=trust)
     agent = load(checkpoint, trust=trust)
-    agent.seed(seed)
-    if episodes is None and steps is None:
-        episodes = EPISODES
-    if (episodes is not None and episodes < 1) or (steps is not None and steps < 1):
-        asked = f"{episodes} episodes" if episodes is not None else f"{steps} steps"
+    agent.seed(plan.seed)
+    if plan.count is None and plan.steps is None:
+        plan = replace(plan, count=EPISODES)
+    if (plan.count is not None and plan.count < 1) or (plan.steps is not None and plan.steps < 1):
+        asked = f"{plan.count} episodes" if plan.count is not None else f"{plan.steps} steps"
         raise RayfishError(f"{asked} were asked for: nothing to play", "ask for at least 1")
-    return Game(checkpoint, experiment, agent, episodes, steps, seed, explore)
+    return Game(checkpoint, experiment, agent, plan)
 
 
 def agree(run: str | Path, overrides: Sequence[Override], *, verb: str, trust: bool) -> None:
@@ -194,36 +192,45 @@ def opened(game: Game) -> Iterator[Any]:
         guard.close(env)
 
 
-def play(
-    game: Game, env: Any, recorder: Recorder | None = None, each_step: Callable[[], None] | None = None
-) -> Iterator[Played]:
-    """The episodes, each when it is over; with `steps`, until that many are done and the last has ended.
-
-    :param each_step: called after every step of the environment
-    """
+def play(game: Game, env: Any, see: See | None = None) -> Iterator[PlayedEpisode]:
+    """The episodes of the plan, each when it is over."""
     number, done = 0, 0
-    while (game.episodes is not None and number < game.episodes) or (
-        game.steps is not None and done < game.steps
-    ):
+    while not game.plan.enough(number, done):
         game.agent.reset()
-        played = _episode(game, env, number, recorder, each_step)
+        played = _episode(game, env, number, see)
         number, done = number + 1, done + played.length
         yield played
 
 
-def policy_of(agent: Agent, name: Any) -> str:
-    """The policy that plays for an agent; None is the one agent of a Gymnasium environment."""
-    return next(iter(agent.policies)) if name is None else agent.policy_of(name)
+@contextmanager
+def writing_to(file: Path, what: str = "", *, out: str = "file") -> Iterator[None]:
+    """Turns what an operating system reports of a file, such as a full disk, into plain words.
+
+    :param what: what is written to it; its own name in place of that
+    :param out: what `--out` names
+    """
+    try:
+        yield
+    except OSError as error:
+        reason, remedy = why_unwritable(error, file)
+        what = f"{what} cannot be written to {file}" if what else f"{file} cannot be written"
+        raise RayfishError(f"{what}: {reason}", f"{remedy}, or name another {out} with --out") from error
+
+
+def run_of(checkpoint: Path) -> Path | None:
+    """The run that a checkpoint lies in; None where it is in no run."""
+    run = checkpoint.parent.parent
+    return run if checkpoint.parent.name == "checkpoints" and (run / "run.json").is_file() else None
 
 
 def place(checkpoint: Path, many: str, one: str) -> Path:
-    """Where a result of `checkpoint` goes: a new name in `many/` of its run, or beside one that stands alone.
+    """Where a result of `checkpoint` goes: a new name in `many/` of its run, or next to one outside of a run.
 
     :param one: what the name begins with where there is no run
     """
     name = f"{time.strftime('%Y%m%d-%H%M%S')}-{secrets.token_hex(2)}"
-    run = checkpoint.parent.parent
-    if checkpoint.parent.name == "checkpoints" and (run / "run.json").is_file():
+    run = run_of(checkpoint)
+    if run is not None:
         target = (run / many).resolve()
         if not target.is_relative_to(run.resolve()):
             what = f"{run / many} is a link to {target}, outside of the run"
@@ -232,61 +239,44 @@ def place(checkpoint: Path, many: str, one: str) -> Path:
     return checkpoint.parent / f"{one}-{name}"
 
 
-def _episode(
-    game: Game, env: Any, number: int, recorder: Recorder | None, each_step: Callable[[], None] | None
-) -> Played:
-    begun, multi = time.perf_counter(), is_multi_agent(env)
-    seed, agent = game.seed + number, game.agent
-    now = _moment(env.reset(seed=seed), multi)
-    reset_info, infos = now.infos, dict(now.infos)
-    if recorder is not None:
-        recorder.begin(number, now)
+def _episode(game: Game, env: Any, number: int, see: See | None) -> PlayedEpisode:
+    started, seed = time.perf_counter(), game.plan.seed + number
     parts: dict[str, float] = {}
-    length, to_act = 0, now.observations
-    while to_act:
-        actions = {
-            name: agent.act(observation, explore=game.explore, agent_id=name)
-            for name, observation in to_act.items()
-        }
-        now = _moment(env.step(actions if multi else actions[None]), multi)
+    reset_info: Mapping[Any, Any] = {}
+    infos: dict[Any, Any] = {}
+    for length, (actions, now) in enumerate(Player(env).episode(game.act, seed)):
         report_progress()
-        length += 1
+        reset_info = reset_info if length else now.infos
         infos |= now.infos
         for name, reward in now.rewards.items():
-            policy = policy_of(agent, name)
+            policy = game.agent.policy_of(name)
             parts[policy] = parts.get(policy, 0.0) + float(reward)
-        if recorder is not None:
-            recorder.step(actions, now)
-        if each_step is not None:
-            each_step()
-        if now.over:
-            break
-        to_act = {name: seen for name, seen in now.observations.items() if not any(now.ended(name))}
-        check_length(length)
-    if recorder is not None:
-        recorder.end()
-    ends = [now.ended(name) for name in now.rewards or (_ALL,)]
-    return Played(
-        number=number,
-        seed=seed,
+        if see is not None:
+            see(length, actions, now)
+        if not now.over:
+            check_length(length)
+    ends = [now.ended(name) for name in now.rewards or (ALL,)]
+    return PlayedEpisode(
         total=float(sum(parts.values())),
         length=length,
+        figures=_figures(infos),
+        parts=parts if is_multi_agent(env) else {},
+        number=number,
+        seed=seed,
         terminated=all(end[0] for end in ends),
         truncated=any(end[1] for end in ends),
-        seconds=round(time.perf_counter() - begun, 6),
-        parts=parts if multi else {},
+        seconds=round(time.perf_counter() - started, 6),
         reset_info=reset_info,
-        infos=infos,
     )
 
 
-def _moment(given: Sequence[Any], multi: bool) -> PlayedStep:
-    """What reset or step returned, in one form for one agent and for several."""
-    by_agent = [dict(value or {}) if multi else {None: value} for value in given]
-    if len(by_agent) == 2:
-        return PlayedStep(by_agent[0], by_agent[1])
-    observations, rewards, terminated, truncated, infos = by_agent
-    return PlayedStep(observations, infos, rewards, terminated, truncated)
+def _figures(infos: Mapping[Any, Any]) -> dict[str, float]:
+    """The figures in the last info of each agent, as their mean."""
+    found: dict[str, list[float]] = {}
+    for info in infos.values():
+        for name, value in figures(info):
+            found.setdefault(name, []).append(value)
+    return {name: fmean(values) for name, values in found.items()}
 
 
 def check_length(length: int) -> None:

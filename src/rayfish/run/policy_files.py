@@ -4,7 +4,7 @@
       policy.json                  layout, algorithm, agents' mapping; per policy: spaces, model, actions
       <policy>.safetensors         weights, and the means and spreads of the observation normaliser
 
-Written beside RLlib's own tree in every checkpoint; reading it needs torch but neither Ray nor
+Written next to RLlib's own tree in every checkpoint; reading it needs torch but neither Ray nor
 pickle. A policy whose network is not Rayfish's (kind "rllib") keeps its weights in RLlib's tree.
 """
 
@@ -22,7 +22,7 @@ import gymnasium as gym
 import numpy as np
 
 from rayfish.errors import CheckpointError, ModelError
-from rayfish.files import parse_json
+from rayfish.files import Unreadable, read_keys
 from rayfish.models.space_json import from_json, to_json
 from rayfish.run import manifest
 
@@ -85,15 +85,14 @@ def save_policy(
     """Writes the policies of a training run so that `load` can act with them alone.
 
     :param modules: policy id -> its RLModule (the learner's, or an env runner's)
-    :param algo: the algorithm's name
     :param normaliser: policy id -> `{"leaves": [{"path", "mean", "std", "clip"}]}`
     :param normalize_actions: Box actions leave the network as -1..1 and are scaled to the bounds
     :param clip_actions: Box actions are clipped to the bounds (only without `normalize_actions`)
     :param mapping: agent-id glob -> policy id, for several agents
     :param mapping_function: import path of a function that maps an agent to its policy
-    :param paths: folders of the user's code
     :returns: the folder
     """
+    import torch
     from safetensors.torch import save_file
 
     folder.mkdir(parents=True, exist_ok=True)
@@ -102,8 +101,13 @@ def save_policy(
         module, native = _unwrapped(wrapped), is_native(wrapped)
         leaves = (normaliser or {}).get(name, {}).get("leaves", [])
         tensors = dict(module.network_state()) if native else {}
-        tensors |= _normaliser_tensors(leaves)
-        save_file({key: _plain(value) for key, value in tensors.items()}, folder / _file(name))
+        for index, leaf in enumerate(leaves):
+            for part in ("mean", "std"):
+                values = torch.as_tensor(np.asarray(leaf[part], dtype=np.float64))
+                tensors[f"{_NORMALISER}/{index}/{part}"] = values
+        # A copy: safetensors refuses tensors that share memory.
+        copies = {key: value.detach().cpu().contiguous().clone() for key, value in tensors.items()}
+        save_file(copies, folder / _file(name))
         described[name] = {
             "kind": "native" if native else "rllib",
             "observation_space": _space(module.observation_space, native),
@@ -144,7 +148,19 @@ def read_policies(folder: Path, *, weights: bool = True) -> SavedPolicies:
     :param weights: False leaves them out, and imports no torch
     :raises CheckpointError: incomplete, damaged, or made by a newer Rayfish
     """
-    data = _read_description(folder)
+    file, another = folder / "policy.json", manifest.another(folder.parent)
+    manifest.require_files(folder.parent, f"{folder.name}/{file.name}")
+    try:
+        data = read_keys(file)
+    except FileNotFoundError:
+        raise CheckpointError(f"{folder.parent} holds no saved policy: {file} is missing", another) from None
+    except Unreadable as error:
+        raise CheckpointError(f"{file} {error}", another) from error
+    if data.get("layout", 0) > LAYOUT:
+        raise CheckpointError(
+            f"{file} has layout {data['layout']}, this Rayfish reads up to {LAYOUT}",
+            "install a newer Rayfish: pip install --upgrade rayfish",
+        )
     policies = {}
     try:
         for name, entry in data["policies"].items():
@@ -154,44 +170,8 @@ def read_policies(folder: Path, *, weights: bool = True) -> SavedPolicies:
         paths = [str(path) for path in data.get("paths", [])]
         return SavedPolicies(folder, data["algo"], policies, data["mapping"], data["mapping_function"], paths)
     except (KeyError, TypeError, AttributeError) as error:
-        raise _incomplete(folder, error) from error
-
-
-def _read_description(folder: Path) -> dict[str, Any]:
-    """`policy.json`, checked to be one that this Rayfish can read."""
-    file = folder / "policy.json"
-    manifest.require_files(folder.parent, f"{folder.name}/{file.name}")
-    try:
-        data = parse_json(file.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        what = f"{folder.parent} holds no saved policy: {file} is missing"
-        raise CheckpointError(what, manifest.another(folder.parent)) from None
-    except ValueError as error:
-        line = f" at line {error.lineno}" if isinstance(error, json.JSONDecodeError) else ""
-        raise CheckpointError(
-            f"{file} is cut short or damaged{line}", manifest.another(folder.parent)
-        ) from error
-    except OSError as error:
-        raise CheckpointError(
-            f"{file} cannot be read: {error.strerror}", manifest.another(folder.parent)
-        ) from error
-    if not isinstance(data, dict):
-        raise CheckpointError(
-            f"{file} is damaged: it holds a {type(data).__name__}", manifest.another(folder.parent)
-        )
-    if data.get("layout", 0) > LAYOUT:
-        raise CheckpointError(
-            f"{file} has layout {data['layout']}, this Rayfish reads up to {LAYOUT}",
-            "install a newer Rayfish: pip install --upgrade rayfish",
-        )
-    return data
-
-
-def _incomplete(folder: Path, error: Exception) -> CheckpointError:
-    lacks = f"it lacks {error}" if isinstance(error, KeyError) else str(error)
-    return CheckpointError(
-        f"{folder / 'policy.json'} is incomplete: {lacks}", manifest.another(folder.parent)
-    )
+        lacks = f"it lacks {error}" if isinstance(error, KeyError) else str(error)
+        raise CheckpointError(f"{file} is incomplete: {lacks}", another) from error
 
 
 def _tensors(file: Path, sha256: str | None) -> dict[str, torch.Tensor]:
@@ -199,22 +179,20 @@ def _tensors(file: Path, sha256: str | None) -> dict[str, torch.Tensor]:
     from safetensors import SafetensorError
     from safetensors.torch import load_file
 
-    manifest.require_files(file.parent.parent, f"{file.parent.name}/{file.name}")
+    checkpoint = file.parent.parent
+    manifest.require_files(checkpoint, f"{file.parent.name}/{file.name}")
     try:
         tensors = load_file(file)
-        if sha256 is not None and manifest.sha256(file) != sha256:
-            raise CheckpointError(
-                f"the weights {file} are not as they were written", manifest.another(file.parent.parent)
-            )
-        return tensors
     except FileNotFoundError:
-        raise CheckpointError(
-            f"the weights {file} are missing", manifest.another(file.parent.parent)
-        ) from None
+        raise CheckpointError(f"the weights {file} are missing", manifest.another(checkpoint)) from None
     except (OSError, SafetensorError) as error:
-        size = f"{file.stat().st_size:,} bytes"
-        what = f"the weights {file} ({size}) are cut short or damaged"
-        raise CheckpointError(what, manifest.another(file.parent.parent)) from error
+        what = f"the weights {file} ({file.stat().st_size:,} bytes) are cut short or damaged"
+        raise CheckpointError(what, manifest.another(checkpoint)) from error
+    if sha256 is not None and manifest.sha256(file) != sha256:
+        raise CheckpointError(
+            f"the weights {file} are not as they were written", manifest.another(checkpoint)
+        )
+    return tensors
 
 
 def _read_policy(name: str, entry: dict[str, Any], tensors: dict[str, torch.Tensor]) -> SavedPolicy:
@@ -240,16 +218,6 @@ def _read_policy(name: str, entry: dict[str, Any], tensors: dict[str, torch.Tens
     )
 
 
-def _normaliser_tensors(leaves: Sequence[Mapping[str, Any]]) -> dict[str, torch.Tensor]:
-    import torch
-
-    return {
-        f"{_NORMALISER}/{index}/{part}": torch.as_tensor(np.asarray(leaf[part], dtype=np.float64))
-        for index, leaf in enumerate(leaves)
-        for part in ("mean", "std")
-    }
-
-
 def _space(space: gym.Space, native: bool) -> dict[str, Any] | None:
     """JSON of a space; an RLModule of the user's may have one that only RLlib's tree can hold."""
     try:
@@ -263,11 +231,6 @@ def _space(space: gym.Space, native: bool) -> dict[str, Any] | None:
 def _file(policy: str) -> str:
     """File name of a policy; ids may hold signs that a file name may not."""
     return f"{quote(policy, safe='')}.safetensors"
-
-
-def _plain(tensor: torch.Tensor) -> torch.Tensor:
-    # A copy: safetensors refuses tensors that share memory.
-    return tensor.detach().cpu().contiguous().clone()
 
 
 def _jsonable(value: Any) -> Any:

@@ -25,6 +25,7 @@ from rayfish.envs import state
 from rayfish.envs.env_kind import EnvInfo, alike, in_short
 from rayfish.errors import CodeError, ConfigError, MissingExtra, Problem, RayfishError, did_you_mean
 from rayfish.experiment import Experiment
+from rayfish.experiment.compose import with_algorithm
 from rayfish.experiment.files import SHIPPED
 from rayfish.experiment.imports import require_place
 from rayfish.experiment.mapping import PolicyMapping, policies_of
@@ -58,6 +59,9 @@ MOMENTS = (
 )
 """The methods of a callback that RLlib calls."""
 
+CHOSEN = "chosen by the environment's spaces"
+"""The origin of `algo.name` where nothing names an algorithm."""
+
 REPLAYING = ("DQN", "SAC", "TQC")
 _LARGE_BATCH = 1000
 
@@ -70,6 +74,34 @@ _MAKE_ENV = {"environment", "environment.env", "environment.env_config", "enviro
 """Keys of the wrong type with which no environment can be made."""
 
 
+def with_fitting_algorithm(experiment: Experiment) -> Experiment:
+    """The experiment with an algorithm that learns its spaces, and a note on it, where none is named.
+
+    An environment that cannot be made is left for the check to explain.
+    """
+    if not experiment.origin("algo.name").startswith(f"{SHIPPED}config.yaml"):
+        return experiment
+    try:
+        spec = envs.from_experiment(experiment)
+        info = envs.describe(spec, envs.env_config_of(experiment))
+    except Exception:
+        return experiment
+    model = experiment.training.model or {}
+    pairs = [(info.observation_spaces[agent], info.action_spaces[agent]) for agent in info.agents]
+
+    def problems(algorithm: str) -> list[str]:
+        found = [models.problems(model, *pair, algorithm, experiment.paths) for pair in pairs]
+        return [problem.what for one in found for problem in one]
+
+    wrong = problems("DQN")
+    name = "PPO" if wrong and not problems("PPO") else "DQN"
+    why = wrong[0] if name == "PPO" else f"{spec.name} has {in_short(info.action_space)} actions"
+    other = {"DQN": "PPO", "PPO": "SAC"}[name]
+    note = f"no algorithm is named, so {name} is used ({why}); another one: algo.name={other}"
+    chosen = with_algorithm(experiment, name, CHOSEN)
+    return replace(chosen, notes=(*chosen.notes, note))
+
+
 def check(experiment: Experiment, options: RayOptions | None = None) -> list[Problem]:
     """All problems of an experiment on this machine; empty when it can run."""
     return inspect(experiment, options)[0]
@@ -77,7 +109,7 @@ def check(experiment: Experiment, options: RayOptions | None = None) -> list[Pro
 
 def inspect(
     experiment: Experiment, options: RayOptions | None = None
-) -> tuple[list[Problem], envs.EnvInfo | None]:
+) -> tuple[list[Problem], EnvInfo | None]:
     """All problems, and what the environment is when it could be made."""
     problems = signatures.problems(experiment)
     named = {problem.key for problem in problems}
@@ -86,7 +118,7 @@ def inspect(
     problems += resources.problems(experiment, options or RayOptions())
     malformed = _malformed(experiment)
     problems += malformed
-    info: envs.EnvInfo | None = None
+    info: EnvInfo | None = None
     if not malformed and not named & _MAKE_ENV:  # else it could not even be asked for
         env_problems, info = envs.problems(experiment)
         problems += [problem for problem in env_problems if problem.key not in named]
@@ -105,7 +137,7 @@ def inspect(
     return [_placed(problem, experiment) for problem in problems], info
 
 
-def require(experiment: Experiment, options: RayOptions | None = None) -> envs.EnvInfo:
+def require(experiment: Experiment, options: RayOptions | None = None) -> EnvInfo:
     """The environment's description, or `ConfigError` with every problem."""
     problems, info = inspect(experiment, options)
     if problems or info is None:
@@ -120,15 +152,13 @@ def _malformed(experiment: Experiment) -> list[Problem]:
     listed = experiment.get(key)
     for entry in listed if isinstance(listed, list) else ():
         if not isinstance(entry, str):
-            problems.append(
-                Problem(key, f"holds {entry!r}, but takes names of modules", f"for example {key}=[my_envs]")
-            )
+            what = f"holds {entry!r}, but takes names of modules"
+            problems.append(Problem(key, what, f"for example {key}=[my_envs]"))
     key = "evaluation.evaluation_config.env_config"
     config = experiment.get(key)
     if config is not None and not isinstance(config, dict):
-        problems.append(
-            Problem(key, f"is {config!r}, but takes keys and values", f"for example {key}={{size: 8}}")
-        )
+        what = f"is {config!r}, but takes keys and values"
+        problems.append(Problem(key, what, f"for example {key}={{size: 8}}"))
     return problems
 
 
@@ -141,18 +171,19 @@ def _placed(problem: Problem, experiment: Experiment) -> Problem:
     return replace(problem, where="" if shipped else where)
 
 
-def _space_problems(experiment: Experiment, info: envs.EnvInfo) -> list[Problem]:
-    """Spaces the algorithm or the model cannot take, each said once though agents share it."""
+def _space_problems(experiment: Experiment, info: EnvInfo) -> list[Problem]:
+    """Spaces the algorithm or the model cannot take, each reported once though agents share it."""
     found: dict[tuple[str, str], Problem] = {}
     model = experiment.training.model or {}
     name = str(experiment.algo.name)
     for agent, space in info.observation_spaces.items():
         for problem in models.problems(model, space, info.action_spaces[agent], name, experiment.paths):
             found.setdefault((problem.key, problem.what), problem)
-    return list(found.values()) + (_agent_problems(experiment, info) if info.kind == "multi" else [])
+    of_agents = _mapping_problems(experiment, info) + _policy_problems(experiment)
+    return [*found.values(), *(of_agents if info.kind == "multi" else [])]
 
 
-def _built_problems(experiment: Experiment, info: envs.EnvInfo) -> list[Problem]:
+def _built_problems(experiment: Experiment, info: EnvInfo) -> list[Problem]:
     """Custom models that cannot be built on the environment's spaces; only these bring in torch here."""
     algo, common = str(experiment.algo.name), experiment.training.model or {}
     policies = experiment.multi_agent.policies
@@ -179,7 +210,7 @@ def _built_problems(experiment: Experiment, info: envs.EnvInfo) -> list[Problem]
     return problems
 
 
-def _an_agent_of(policy: str, experiment: Experiment, info: envs.EnvInfo) -> Any:
+def _an_agent_of(policy: str, experiment: Experiment, info: EnvInfo) -> Any:
     """An agent that uses a policy and so has its spaces (any where all are alike); "" if it is unknown."""
     spaces = {(str(info.observation_spaces[a]), str(info.action_spaces[a])) for a in info.agents}
     if len(spaces) == 1:
@@ -193,29 +224,24 @@ def _an_agent_of(policy: str, experiment: Experiment, info: envs.EnvInfo) -> Any
 def remarks(experiment: Experiment, info: EnvInfo | None = None) -> list[str]:
     """What works, but is hardly meant, or will not work for long.
 
-    :param info: what the check said of the environment, where it could be made
+    :param info: what the check found of the environment, where it could be made
     """
     replay = resources.replay_remark(experiment, info) if info is not None else ""
-    return [*_batch_remarks(experiment), *([replay] if replay else [])]
+    return list(filter(None, [_batch_remark(experiment), replay]))
 
 
-def _batch_remarks(experiment: Experiment) -> list[str]:
+def _batch_remark(experiment: Experiment) -> str:
     key, algo = "training.train_batch_size_per_learner", str(experiment.algo.name)
     batch = experiment.get(key)
-    if algo not in REPLAYING or not isinstance(batch, int):
-        return []
     usual = signatures.default_of("training", "train_batch_size_per_learner", algo)
-    if not isinstance(usual, int) or batch < max(_LARGE_BATCH, 4 * usual):
-        return []
-    return [
+    if algo not in REPLAYING or not isinstance(batch, int) or not isinstance(usual, int):
+        return ""
+    if batch < max(_LARGE_BATCH, 4 * usual):
+        return ""
+    return (
         f"{key}={batch}: with {algo} every update learns from that many replayed steps, which is slow; "
         f"{usual} is usual (PPO collects such a batch once per iteration)"
-    ]
-
-
-def _agent_problems(experiment: Experiment, info: envs.EnvInfo) -> list[Problem]:
-    """What is wrong with policies and their mapping, where there are several agents."""
-    return _mapping_problems(experiment, info) + _policy_problems(experiment)
+    )
 
 
 def _policy_problems(experiment: Experiment) -> list[Problem]:
@@ -236,36 +262,33 @@ def _policy_problems(experiment: Experiment) -> list[Problem]:
     return problems
 
 
-def _mapping_problems(experiment: Experiment, info: envs.EnvInfo) -> list[Problem]:
-    """Agents that would share a policy although their spaces differ; policies nobody uses."""
+def _mapping_problems(experiment: Experiment, info: EnvInfo) -> list[Problem]:
+    """Agents that would share a policy although their spaces differ; policies without agents."""
     if experiment.get("multi_agent.policy_mapping_fn"):
         return []
     mapping = experiment.multi_agent.mapping or {}
     named, policy_of = policies_of(experiment), PolicyMapping.of(experiment)
     problems = _entry_problems(mapping, named, info)
-    members: dict[str, list[Any]] = {}
+    users: dict[str, list[Any]] = {}
     for agent in info.agents:
-        members.setdefault(policy_of(agent), []).append(agent)
+        users.setdefault(policy_of(agent), []).append(agent)
     astray = {policy for glob, policy in mapping.items() if not _fits_any(glob, info)}
     for policy in named:
-        if policy not in members and policy not in astray:
+        if policy not in users and policy not in astray:
             hint = f"map an agent to it; the agents are {', '.join(map(str, info.agents))}"
             problems.append(Problem("multi_agent.policies", f"no agent uses the policy {policy!r}", hint))
-    for policy, agents in members.items():
+    for policy, agents in users.items():
         spaces = {(str(info.observation_spaces[a]), str(info.action_spaces[a])) for a in agents}
         if len(spaces) > 1:
             example = ", ".join(f"{agent}: {agent}" for agent in agents[:2])
-            problems.append(
-                Problem(
-                    "multi_agent.mapping",
-                    f"agents {', '.join(map(str, agents))} share policy {policy!r}, but their spaces differ",
-                    f"give each its own policy, for example multi_agent.mapping={{{example}}}",
-                )
-            )
+            members = ", ".join(map(str, agents))
+            what = f"agents {members} share policy {policy!r}, but their spaces differ"
+            hint = f"give each its own policy, for example multi_agent.mapping={{{example}}}"
+            problems.append(Problem("multi_agent.mapping", what, hint))
     return problems
 
 
-def _entry_problems(mapping: Mapping[str, str], named: Any, info: envs.EnvInfo) -> list[Problem]:
+def _entry_problems(mapping: Mapping[str, str], named: Any, info: EnvInfo) -> list[Problem]:
     """Single lines of the mapping that lead to no policy, or come from no agent."""
     problems = []
     for glob, policy in mapping.items():
@@ -281,7 +304,7 @@ def _entry_problems(mapping: Mapping[str, str], named: Any, info: envs.EnvInfo) 
     return problems
 
 
-def _fits_any(glob: Any, info: envs.EnvInfo) -> bool:
+def _fits_any(glob: Any, info: EnvInfo) -> bool:
     return any(str(agent) == str(glob) or fnmatch.fnmatchcase(str(agent), str(glob)) for agent in info.agents)
 
 
@@ -321,18 +344,18 @@ def _extra_problems(experiment: Experiment) -> list[Problem]:
     name = experiment.algo.name
     needed = []
     if name == "DreamerV3":
-        needed.append(("PIL", "pillow", "dreamer", "algo.name", "DreamerV3"))
+        needed.append(("PIL", "algo.name", MissingExtra("pillow", "dreamer", "DreamerV3")))
     if name in OFFLINE or experiment.get("offline_data.output"):
-        needed.append(("msgpack_numpy", "msgpack-numpy", "offline", "offline_data", "recorded episodes"))
+        missing = MissingExtra("msgpack-numpy", "offline", "recorded episodes")
+        needed.append(("msgpack_numpy", "offline_data", missing))
     return [
         Problem(key, str(missing.what), missing.hint)
-        for module, package, extra, key, purpose in needed
+        for module, key, missing in needed
         if importlib.util.find_spec(module) is None
-        for missing in [MissingExtra(package, extra, purpose)]
     ]
 
 
-def _start_problems(experiment: Experiment, info: envs.EnvInfo | None) -> list[Problem]:
+def _start_problems(experiment: Experiment, info: EnvInfo | None) -> list[Problem]:
     """A checkpoint to start from that is not there, is damaged, or belongs to other spaces."""
     key = "algo.checkpoint_path"
     if not experiment.get(key):
@@ -347,15 +370,16 @@ def _start_problems(experiment: Experiment, info: envs.EnvInfo | None) -> list[P
     if info is None or info.kind == "multi" or len(saved) != 1:
         return []
     (policy,) = saved.values()
-    before = (policy.observation_space, policy.action_space)
-    for what, made, here in zip(
-        ("observations", "actions"), before, (info.observation_space, info.action_space), strict=True
+    for what, made, here in (
+        ("observations", policy.observation_space, info.observation_space),
+        ("actions", policy.action_space, info.action_space),
     ):
         if made is not None and not alike(made, here):
-            text = f"its policy knows the {what} {in_short(made)}, this environment has {in_short(here)}"
-            return [
-                Problem(key, text, "start from a run on the same spaces, or leave out algo.checkpoint_path")
-            ]
+            text = (
+                f"the checkpoint expects the {what} {in_short(made)}, this environment has {in_short(here)}"
+            )
+            hint = "start from a run on the same spaces, or leave out algo.checkpoint_path"
+            return [Problem(key, text, hint)]
     return _network_problems(experiment, made_by)
 
 
@@ -364,7 +388,7 @@ def _network_problems(experiment: Experiment, made_by: Experiment) -> list[Probl
     sections = [one.training.model or {} for one in (made_by, experiment)]
     name = str(experiment.algo.name)
     if any(models.section_problems(section, name, experiment.paths) for section in sections):
-        return []  # what is wrong with a section itself is told elsewhere
+        return []  # what is wrong with a section itself is reported elsewhere
     before, now = (resolve(section) for section in sections)
     for key in ("custom_model", "fcnet_hiddens", "head_fcnet_hiddens", "conv_filters", "use_lstm"):
         if before[key] != now[key]:
@@ -399,17 +423,11 @@ def _best_problems(experiment: Experiment) -> list[Problem]:
 
 
 def _offline_problems(experiment: Experiment) -> list[Problem]:
-    name = experiment.algo.name
-    problems = []
-    if name in OFFLINE and experiment.offline_data.input_ in (None, "", [], "sampler"):
-        problems.append(
-            Problem(
-                "offline_data.input_",
-                f"{name} learns from recorded data, and none is named",
-                "set offline_data.input_ to a folder of recorded episodes",
-            )
-        )
-    named = experiment.offline_data.input_
+    name, key = experiment.algo.name, "offline_data.input_"
+    named, problems = experiment.offline_data.input_, []
+    if name in OFFLINE and named in (None, "", [], "sampler"):
+        what = f"{name} learns from recorded data, and none is named"
+        problems.append(Problem(key, what, f"set {key} to a folder of recorded episodes"))
     for place in named if isinstance(named, list) else [named]:
         local = isinstance(place, str) and place not in ("", "sampler") and "://" not in place
         if name in OFFLINE and local and not _there(place):
@@ -417,15 +435,12 @@ def _offline_problems(experiment: Experiment) -> list[Problem]:
             hint = "correct the path, or record episodes first with offline_data.output"
             if "tests/data/" in place:
                 hint = "it is data of Ray's source tree (rllib/tests/data), which its package lacks: " + hint
-            problems.append(Problem("offline_data.input_", what, hint))
-    updates = experiment.get("offline_data.dataset_num_iters_per_learner")
-    if name == "CQL" and updates == 1:
+            problems.append(Problem(key, what, hint))
+    key = "offline_data.dataset_num_iters_per_learner"
+    if name == "CQL" and experiment.get(key) == 1:
+        what = "RLlib's CQL cannot do with 1 update per iteration"
         problems.append(
-            Problem(
-                "offline_data.dataset_num_iters_per_learner",
-                "RLlib's CQL cannot do with 1 update per iteration",
-                "set it to 2 or more, or leave it out for a whole pass over the data",
-            )
+            Problem(key, what, "set it to 2 or more, or leave it out for a whole pass over the data")
         )
     return problems
 
@@ -436,7 +451,7 @@ def _there(place: str) -> bool:
     return any(path.parent.glob(path.name)) if re.search(r"[*?\[]", path.name) else path.exists()
 
 
-def _order_problems(experiment: Experiment, info: envs.EnvInfo) -> list[Problem]:
+def _order_problems(experiment: Experiment, info: EnvInfo) -> list[Problem]:
     """Several agents repeat only where the order of sets is settled, as it is on the command line."""
     key = "debugging.deterministic"
     if not experiment.get(key) or info.kind != "multi" or _SETS_ARE_SETTLED:

@@ -6,22 +6,23 @@ import os
 import platform
 import subprocess
 import sys
+from contextlib import suppress
 from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-PACKAGES = ("rayfish", "ray", "torch", "gymnasium", "numpy", "hydra-core", "pettingzoo", "safetensors")
+import rayfish
+from rayfish.threads import machine_cpus
+
+PACKAGES = ("ray", "torch", "gymnasium", "numpy", "hydra-core", "pettingzoo", "safetensors")
 THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMBA_NUM_THREADS")
 
 
-def collect(folder: Path | None = None) -> dict[str, Any]:
-    """The record kept as `provenance.json`.
-
-    :param folder: where the user's code lies; its git revision is recorded
-    """
+def collect() -> dict[str, Any]:
+    """The record kept as `provenance.json`; git is that of the current folder, the user's code."""
     return {
         "versions": versions(),
-        "git": git(folder or Path.cwd()),
+        "git": git(),
         "host": {"name": platform.node(), "system": platform.platform(), "user_id": os.getuid()},
         "hardware": hardware(),
         "threads": {name: os.environ[name] for name in THREAD_VARIABLES if name in os.environ},
@@ -31,24 +32,22 @@ def collect(folder: Path | None = None) -> dict[str, Any]:
 
 def versions() -> dict[str, str]:
     """Versions of Python and of the packages that decide what a run computes, without importing them."""
-    found = {"python": platform.python_version()}
+    found = {"python": platform.python_version(), "rayfish": rayfish.__version__}
     for package in PACKAGES:
-        try:
+        with suppress(metadata.PackageNotFoundError):
             found[package] = metadata.version(package)
-        except metadata.PackageNotFoundError:
-            continue
     return found
 
 
-def git(folder: Path) -> dict[str, Any] | None:
+def git() -> dict[str, Any] | None:
     """Commit, branch and whether files differ from it; None outside a git clone."""
-    commit = _git(folder, "rev-parse", "HEAD")
+    commit = _git("rev-parse", "HEAD")
     if not commit:
         return None
     return {
         "commit": commit,
-        "branch": _git(folder, "rev-parse", "--abbrev-ref", "HEAD"),
-        "changed_files": len((_git(folder, "status", "--porcelain") or "").splitlines()),
+        "branch": _git("rev-parse", "--abbrev-ref", "HEAD"),
+        "changed_files": len((_git("status", "--porcelain") or "").splitlines()),
     }
 
 
@@ -58,7 +57,7 @@ def hardware() -> dict[str, Any]:
 
     return {
         "cpu": _cpu_model(),
-        "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
+        "cores": machine_cpus(),
         "memory_gb": round(psutil.virtual_memory().total / 1e9, 1),
         "gpus": gpus(),
     }
@@ -66,32 +65,25 @@ def hardware() -> dict[str, Any]:
 
 def gpus() -> list[str]:
     """The NVIDIA GPUs of this machine by name, as the driver tells them (torch need not be imported)."""
-    folder = Path("/proc/driver/nvidia/gpus")
-    if not folder.is_dir():
-        return []
-    found = []
-    for information in sorted(folder.glob("*/information")):
-        for line in information.read_text().splitlines():
-            if line.startswith("Model:"):
-                found.append(line.partition(":")[2].strip())
-    return found
+    return [
+        line.partition(":")[2].strip()
+        for information in sorted(Path("/proc/driver/nvidia/gpus").glob("*/information"))
+        for line in information.read_text().splitlines()
+        if line.startswith("Model:")
+    ]
 
 
 def _cpu_model() -> str:
-    try:
+    with suppress(OSError):
         for line in Path("/proc/cpuinfo").read_text().splitlines():
             if line.startswith("model name"):
                 return line.partition(":")[2].strip()
-    except OSError:
-        pass
     return platform.processor() or sys.platform
 
 
-def _git(folder: Path, *words: str) -> str | None:
+def _git(*words: str) -> str | None:
     try:
-        done = subprocess.run(
-            ["git", "-C", str(folder), *words], capture_output=True, text=True, timeout=5, check=False
-        )
+        done = subprocess.run(["git", *words], capture_output=True, text=True, timeout=5, check=False)
     except (OSError, subprocess.TimeoutExpired):
         return None
     return done.stdout.strip() if done.returncode == 0 else None

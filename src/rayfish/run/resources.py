@@ -43,7 +43,12 @@ def replay_remark(experiment: Experiment, info: EnvInfo) -> str:
     config = {**(signatures.default_of("training", "replay_buffer_config", algo) or {})}
     config |= experiment.get(key) or {}
     capacity = int(config.get("capacity") or 10_000)
-    steps = min([capacity, *_steps_before_the_end(experiment)])
+    limits = [
+        int(limit)
+        for key, limit in experiment.section("stop_conditions").items()
+        if (todays_metric(key) or key) == names.ENV_STEPS and isinstance(limit, int | float) and limit > 0
+    ]
+    steps = min([capacity, *limits])
     batched = runner_fit(experiment, info).batched
     rows = [
         stored_bytes(info.observation_spaces[agent]) * (1 + _LAST_OBSERVATIONS)
@@ -64,23 +69,9 @@ def replay_remark(experiment: Experiment, info: EnvInfo) -> str:
     )
 
 
-def _steps_before_the_end(experiment: Experiment) -> list[int]:
-    """Environment steps at which the run stops by its own conditions."""
-    stops = experiment.section("stop_conditions")
-    return [
-        int(limit)
-        for key, limit in stops.items()
-        if (todays_metric(key) or key) == names.ENV_STEPS and isinstance(limit, int | float) and limit > 0
-    ]
-
-
 @dataclass(frozen=True)
 class Request:
-    """What the processes of one role ask Ray for.
-
-    :param cpus: of each process
-    :param gpus: of each process
-    """
+    """What the processes of one role ask Ray for: how many there are, and CPUs and GPUs of each."""
 
     role: str
     count: int
@@ -138,12 +129,9 @@ def advice(metrics: Mapping[str, float], experiment: Experiment, torch_threads: 
 
     :param torch_threads: those of the part that learns or acts in this process
     """
-    shares = {
-        "learner": metrics.get(names.LEARN_SHARE, 0.0),
-        "inference": metrics.get(names.INFERENCE_SHARE, 0.0),
-    }
-    part = max(shares, key=shares.__getitem__)
-    if metrics.get(names.TIME_ITERATION, 0.0) < SLOW_S or shares[part] < DOMINATES:
+    shares = {"learner": names.LEARN_SHARE, "inference": names.INFERENCE_SHARE}
+    share, part = max((metrics.get(name, 0.0), part) for part, name in shares.items())
+    if metrics.get(names.TIME_ITERATION, 0.0) < SLOW_S or share < DOMINATES:
         return ""
     cpus, gpu = machine_cpus(), gpus_of(requests(experiment)) > 0
     can = []
@@ -159,11 +147,11 @@ def advice(metrics: Mapping[str, float], experiment: Experiment, torch_threads: 
         can.append(
             f"{VARIABLE}={cpus} lets torch use all {cpus} cores (now {torch_threads}), if they are idle"
         )
-    return f"{part} takes {text.percent(shares[part])} of the time: {'; '.join(can)}" if can else ""
+    return f"{part} takes {text.percent(share)} of the time: {'; '.join(can)}" if can else ""
 
 
 def remote_workers(experiment: Experiment) -> int:
-    """How many processes beside its own a checked experiment asks Ray for; 0 when it does all in one."""
+    """How many processes besides its own a checked experiment asks Ray for; 0 when it does all in one."""
     if experiment.algo.name in OFFLINE or experiment.get("offline_data.output"):
         return 1  # recorded data is read and written by Ray's workers, as many as it sees fit
     asked = ("rollouts.num_env_runners", "learners.num_learners", "evaluation.evaluation_num_env_runners")
@@ -178,34 +166,28 @@ def problems(experiment: Experiment, options: RayOptions) -> list[Problem]:
     except (TypeError, ValueError):
         return []  # a wrong type, which the key check names
     try:
-        have_cpus, have_gpus = _answered(options)
+        require_answer(options.address or "")
+        have_cpus, have_gpus = offered(options)
     except RayfishError as error:
         return [Problem("--on", error.what, error.hint)]
     where = f"the cluster at {options.address}" if options.address else "this machine"
+
+    def shortage(total: float, kind: str, have: float) -> str:
+        listed = _listed(asked, f"{kind.lower()}s")
+        return f"asks for {_count(total, kind)}: {listed}; {where} has {have:g}"
+
     found = []
     if cpus_of(asked) > have_cpus:
-        fitting = fitting_runners(experiment, have_cpus)
-        found.append(
-            Problem(
-                "resources",
-                f"asks for {_count(cpus_of(asked), 'CPU')}: {_listed(asked, 'cpus')}; "
-                f"{where} has {have_cpus:g}",
-                f"set rollouts.num_env_runners={fitting}, or --fit"
-                + (", or --ray-num-cpus to oversubscribe" if not options.address else ""),
-                experiment.origins.get("rollouts.num_env_runners", ""),
-            )
-        )
+        hint = f"set rollouts.num_env_runners={fitting_runners(experiment, have_cpus)}, or --fit"
+        hint += "" if options.address else ", or --ray-num-cpus to oversubscribe"
+        what = shortage(cpus_of(asked), "CPU", have_cpus)
+        found.append(Problem("resources", what, hint, experiment.origins.get("rollouts.num_env_runners", "")))
     if gpus_of(asked) > have_gpus:
-        found.append(
-            Problem(
-                "resources",
-                f"asks for {_count(gpus_of(asked), 'GPU')}: {_listed(asked, 'gpus')}; "
-                f"{where} has {have_gpus:g}",
-                "set learners.num_gpus_per_learner=0 and resources.num_gpus=0, or --fit",
-                experiment.origins.get("learners.num_gpus_per_learner", "")
-                or experiment.origins.get("resources.num_gpus", ""),
-            )
-        )
+        what = shortage(gpus_of(asked), "GPU", have_gpus)
+        hint = "set learners.num_gpus_per_learner=0 and resources.num_gpus=0, or --fit"
+        keys = ("learners.num_gpus_per_learner", "resources.num_gpus")
+        origin = next((experiment.origins[key] for key in keys if experiment.origins.get(key)), "")
+        found.append(Problem("resources", what, hint, origin))
     return found
 
 
@@ -224,37 +206,30 @@ def _count(number: float, what: str) -> str:
 
 
 def require_answer(address: str) -> None:
-    """An address where nothing listens is told at once, which Ray takes long for.
+    """Reports at once an address where nothing listens, which Ray takes long for.
 
     :raises RayfishError: nothing listens there
     """
+    if not address or address in ("auto", "local"):
+        return
+    if ":" not in address:
+        what = f"{address!r} is no address of a Ray cluster"
+        raise RayfishError(what, "give HOST:PORT, or ray://HOST:PORT")
     found = re.fullmatch(r"(?:ray://)?(?P<host>[^/:]+):(?P<port>\d+)", address)
-    if address and address not in ("auto", "local") and ":" not in address:
+    if found is None:
+        return
+    try:
+        socket.create_connection((found["host"], int(found["port"])), timeout=5).close()
+    except (OSError, OverflowError) as error:
+        why = getattr(error, "strerror", None) or str(error)
         raise RayfishError(
-            f"{address!r} is no address of a Ray cluster", "give HOST:PORT, or ray://HOST:PORT"
-        )
-    if found:
-        try:
-            socket.create_connection((found["host"], int(found["port"])), timeout=5).close()
-        except (OSError, OverflowError) as error:
-            why = getattr(error, "strerror", None) or str(error)
-            raise RayfishError(
-                f"no Ray answers at {address}: {why}",
-                "check host and port, start Ray there (ray start --head), or leave out --on to train here",
-            ) from error
-
-
-def _answered(options: RayOptions) -> tuple[float, float]:
-    """CPUs and GPUs on offer.
-
-    :raises RayfishError: nothing listens at the address
-    """
-    require_answer(options.address or "")
-    return offered(options)
+            f"no Ray answers at {address}: {why}",
+            "check host and port, start Ray there (ray start --head), or leave out --on to train here",
+        ) from error
 
 
 def fitting_runners(experiment: Experiment, cpus: float) -> int:
-    """The most env runners that fit beside everything else; 0 samples in the driver."""
+    """The most env runners that fit besides everything else; 0 samples in the driver."""
     others = cpus_of(request for request in requests(experiment) if request.role != ENV_RUNNER)
     each = experiment.get("rollouts.num_cpus_per_env_runner")
     return max(0, math.floor((cpus - others) / (1 if each is None else max(float(each), 1e-9))))
@@ -265,14 +240,12 @@ def fit(experiment: Experiment, options: RayOptions) -> tuple[Experiment, list[s
     wrong = signatures.problems(experiment)
     if wrong:
         raise ConfigError(wrong)
-    have_cpus, have_gpus = _answered(options)
+    require_answer(options.address or "")
+    have_cpus, have_gpus = offered(options)
     changed = _without_gpus(experiment) if gpus_of(requests(experiment)) > have_gpus else experiment
     for key in ("evaluation.evaluation_num_env_runners", "learners.num_learners"):
-        if (
-            cpus_of(requests(changed)) > have_cpus
-            and fitting_runners(changed, have_cpus) == 0
-            and changed.get(key)
-        ):
+        too_many = cpus_of(requests(changed)) > have_cpus and not fitting_runners(changed, have_cpus)
+        if too_many and changed.get(key):
             changed = changed.with_values({key: 0, **_following(changed, key)}, _FIT)
     if cpus_of(requests(changed)) > have_cpus:
         runners = fitting_runners(changed, have_cpus)

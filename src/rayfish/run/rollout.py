@@ -5,29 +5,39 @@
       episodes.parquet  episodes.csv   one row per episode: return, length, how it ended, the env's figures
       summary.json                     mean return with its interval, checkpoint, environment, versions
 
-The folder is made beside its place and renamed when it is whole. Whoever stops a rollout, and
-whatever ends it, the episodes that were finished are kept.
+The folder is written under another name and renamed when it is whole. However a rollout ends, the
+finished episodes are kept.
 """
 
 from __future__ import annotations
 
+import csv
+import io
 import json
 import shutil
 import signal
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from types import FrameType
 from typing import Any
 
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from rayfish.envs.env_kind import DEFAULT_AGENT
+from rayfish.envs.play import Actions, TimeStep
 from rayfish.errors import RayfishError, RunFailed
 from rayfish.experiment.words import Override, as_words
 from rayfish.files import atomic_write, folder_for
-from rayfish.run import episodes_table, player, provenance
-from rayfish.run.player import Game
-from rayfish.run.trajectories import Trajectories, writing_to
+from rayfish.metrics import names
+from rayfish.metrics.stats import bootstrap_ci
+from rayfish.run import player, provenance
+from rayfish.run.player import EpisodePlan, Game, PlayedEpisode, writing_to
+from rayfish.run.trajectories import Trajectories, as_json
 from rayfish.supervise import signals
 from rayfish.supervise.error_messages import explained
 from rayfish.text import counted
@@ -40,7 +50,6 @@ _SUMMARY = "summary.json"
 class RecordedRollout:
     """What was recorded.
 
-    :param folder: where the files are
     :param rows: rows of `trajectories.parquet`
     :param stopped: whether fewer episodes were played than asked for
     :param statistics: mean, ci_low, ci_high, std, min and max of `return`, `length`, each policy's
@@ -96,32 +105,23 @@ def rollout(
     :param steps: play until this many steps are done; the last episode is finished
     :param seed: episode `i` is reset with `seed + i`
     :param explore: sample actions as in training, in place of the most likely ones
-    :param save_info: also keep what the environment says beside its observations, as JSON text
+    :param save_info: also keep the environment's infos, as JSON text
     :param out: the folder to write, in place of a new one in the run's `rollouts/`
     :param env: an environment class or creator, for runs that were trained on one given from Python
     :param progress: called after each episode with how many are done and the last return
     :param trust: run the code that another user's run names
     :raises KeyboardInterrupt: it was stopped before an episode was over: nothing is kept
     """
-    game = player.prepare(
-        run,
-        overrides,
-        verb="rollout",
-        episodes=episodes,
-        steps=steps,
-        seed=seed,
-        explore=explore,
-        env=env,
-        trust=trust,
-    )
+    plan = EpisodePlan(episodes, steps, seed, explore)
+    game = player.prepare(run, overrides, plan, verb="rollout", env=env, trust=trust)
     folder = _place(game, out)
-    with _Stop() as stop, _draft(folder) as draft:
+    with _interruptible() as end_if_requested, _draft(folder) as draft:
         recording = _Recording(game, draft, save_info=save_info)
         fault: BaseException | None = None
         try:
-            recording.play(stop, progress)
+            recording.play(end_if_requested, progress)
         except (KeyboardInterrupt, RayfishError) as error:
-            if not recording.played:
+            if not recording.rows:
                 raise
             fault = error
         found = recording.finish(folder, as_words(overrides), stopped=fault is not None)
@@ -134,33 +134,40 @@ def rollout(
 class _Recording:
     """One rollout while it is played, and its files.
 
-    :param draft: the folder to write into
+    :param rows: what is kept of each finished episode
     """
 
     def __init__(self, game: Game, draft: Path, *, save_info: bool) -> None:
         self.game = game
         self.draft = draft
-        self.played: list[dict[str, Any]] = []
+        self.rows: list[dict[str, Any]] = []
         self._save_info = save_info
         self._trajectories: Trajectories | None = None
-        self._begun = time.perf_counter()
+        self._started = time.perf_counter()
 
-    def play(self, stop: _Stop, progress: Callable[[int, float], None] | None) -> None:
+    def play(self, after_step: Callable[[], None], progress: Callable[[int, float], None] | None) -> None:
         """All episodes, each noted when it is over."""
-        game = self.game
-        about = {"checkpoint": str(game.checkpoint), "env": game.env_name, "seed": game.seed}
+        game, save_info = self.game, self._save_info
+        about = {"checkpoint": str(game.checkpoint), "env": game.env_name, "seed": game.plan.seed}
         with explained(game.experiment), player.opened(game) as env:
-            self._trajectories = Trajectories(
-                self.draft / FILES[0], env, game.agent, save_info=self._save_info, about=about
+            trajectories = self._trajectories = Trajectories(
+                self.draft / FILES[0], env, game.agent, save_info=save_info, about=about
             )
-            for played in player.play(game, env, self._trajectories, stop.check):
-                self.played.append(episodes_table.row(played, save_info=self._save_info))
+
+            def see(step: int, actions: Actions, now: TimeStep) -> None:
+                trajectories(step, actions, now)
+                after_step()
+
+            for played in player.play(game, env, see):
+                self.rows.append(_row(played, save_info=save_info))
                 if progress is not None:
-                    progress(len(self.played), played.total)
+                    progress(len(self.rows), played.total)
 
     def finish(self, folder: Path, overrides: list[str], *, stopped: bool) -> RecordedRollout:
         """Completes the files; `folder` is where they will be."""
-        game, columns = self.game, episodes_table.columns(self.played)
+        game = self.game
+        known = dict.fromkeys(name for row in self.rows for name in row)
+        columns: dict[str, list[Any]] = {name: [row.get(name) for row in self.rows] for name in known}
         if self._trajectories is None:
             raise RuntimeError("finish() comes after play()")
         self._trajectories.close()
@@ -168,56 +175,100 @@ class _Recording:
             folder=str(folder),
             checkpoint=str(game.checkpoint),
             env=game.env_name,
-            seed=game.seed,
-            explore=game.explore,
+            seed=game.plan.seed,
+            explore=game.plan.explore,
             overrides=overrides,
-            episodes=len(self.played),
+            episodes=len(self.rows),
             steps=sum(columns["length"]),
             rows=self._trajectories.rows,
             stopped=stopped,
-            seconds=round(time.perf_counter() - self._begun, 3),
-            statistics=episodes_table.statistics(columns),
+            seconds=round(time.perf_counter() - self._started, 3),
+            statistics=_statistics(columns),
             returns=columns["return"],
             lengths=columns["length"],
         )
-        with writing_to(self.draft):
-            episodes_table.write(self.draft, columns)
+        with writing_to(self.draft, out="folder"):
+            _write_episodes(self.draft, columns)
             summary = asdict(found) | {"versions": provenance.versions()}
-            for listed in (
-                "folder",
-                "returns",
-                "lengths",
-            ):  # the folder may be moved; the rest is in episodes
+            for listed in ("folder", "returns", "lengths"):  # it may be moved; the rest is in episodes
                 del summary[listed]
             atomic_write(self.draft / _SUMMARY, json.dumps(summary, indent=2) + "\n")
         return found
 
 
-class _Stop:
-    """While entered, the first Ctrl-C, SIGTERM or SIGHUP waits for the step taken now, a second does not."""
+def _row(played: PlayedEpisode, *, save_info: bool) -> dict[str, Any]:
+    """What is kept of an episode.
 
-    def __init__(self) -> None:
-        self.asked = False
-        self._previous: dict[int, Any] = {}
+    :param save_info: also the info of the reset, which belongs to no step
+    """
+    found: dict[str, Any] = {
+        "episode": played.number,
+        "seed": played.seed,
+        "return": played.total,
+        "length": played.length,
+        "terminated": played.terminated,
+        "truncated": played.truncated,
+        "seconds": played.seconds,
+    }
+    found |= {f"return/{policy}": value for policy, value in played.parts.items()}
+    found |= {names.env(name): value for name, value in played.figures.items()}
+    if save_info:
+        found["reset_info"] = as_json(played.reset_info.get(DEFAULT_AGENT, played.reset_info))
+    return found
 
-    def __enter__(self) -> _Stop:
-        self._previous = signals.handle(self._handle)
-        return self
 
-    def __exit__(self, *exc: object) -> None:
-        for number, handler in self._previous.items():
-            signal.signal(number, handler)
+def _statistics(columns: Mapping[str, list[Any]]) -> dict[str, dict[str, float]]:
+    """Mean with its 95 % interval, spread and ends of everything that measures an episode."""
+    return {
+        name: _spread([float(value) for value in values if value is not None])
+        for name, values in columns.items()
+        if name in ("return", "length") or name.startswith(("return/", "env/"))
+    }
 
-    def check(self) -> None:
-        """Ends the rollout here when that was asked for."""
-        if self.asked:
-            raise KeyboardInterrupt
 
-    def _handle(self, number: int, frame: FrameType | None) -> None:
+def _spread(values: list[float]) -> dict[str, float]:
+    mean, low, high = bootstrap_ci(values, seed=0)
+    alike = min(values) == max(values)  # rounding must not make a spread of it
+    std = 0.0 if alike else float(np.std(values, ddof=1))
+    ends = {"min": min(values), "max": max(values)}
+    return {"mean": mean, "ci_low": low, "ci_high": high, "std": std, **ends}
+
+
+def _write_episodes(folder: Path, columns: dict[str, list[Any]]) -> None:
+    """`episodes.parquet` and `episodes.csv`."""
+    pq.write_table(pa.table(columns), folder / "episodes.parquet")
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(columns)
+    writer.writerows(zip(*columns.values(), strict=True))
+    atomic_write(folder / "episodes.csv", text.getvalue())
+
+
+@contextmanager
+def _interruptible() -> Iterator[Callable[[], None]]:
+    """While entered, the first Ctrl-C, SIGTERM or SIGHUP waits for the step taken now, a second does not.
+
+    Yields what ends the rollout after that step.
+    """
+    requested = False
+
+    def handle(number: int, frame: FrameType | None) -> None:
+        nonlocal requested
         signals.note(number)
-        if self.asked and number != signal.SIGHUP:
+        if requested and number != signal.SIGHUP:
             raise KeyboardInterrupt
-        self.asked = True
+        requested = True
+
+    def end_if_requested() -> None:
+        if requested:
+            raise KeyboardInterrupt
+
+    previous = signals.handle(handle)
+    try:
+        yield end_if_requested
+    finally:
+        for number, handler in previous.items():
+            signal.signal(number, handler)
 
 
 def _place(game: Game, out: str | Path | None) -> Path:
@@ -238,16 +289,16 @@ def _place(game: Game, out: str | Path | None) -> Path:
 
 @contextmanager
 def _draft(folder: Path) -> Iterator[Path]:
-    """A hidden folder beside `folder` that becomes it, or part of it, when all went well."""
+    """A hidden folder next to `folder` that becomes it, or part of it, when all went well."""
     draft = folder.parent / f".writing-{folder.name}"
     with ExitStack() as stack:
-        with writing_to(folder):
+        with writing_to(folder, out="folder"):
             stack.enter_context(folder_for(folder))
             stack.callback(shutil.rmtree, draft, ignore_errors=True)
             shutil.rmtree(draft, ignore_errors=True)
             draft.mkdir()
         yield draft
-        with writing_to(folder):
+        with writing_to(folder, out="folder"):
             if folder.exists():
                 for name in FILES:
                     (draft / name).replace(folder / name)

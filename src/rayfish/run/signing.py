@@ -52,7 +52,12 @@ def key(*, make: bool = False) -> bytes | None:
     if os.environ.get(VARIABLE):
         return _parsed(os.environ[VARIABLE], VARIABLE)
     if os.environ.get(FILE_VARIABLE):
-        return _from_variable(Path(os.environ[FILE_VARIABLE]).expanduser())
+        file = Path(os.environ[FILE_VARIABLE]).expanduser()
+        try:
+            return _from_file(file, FILE_VARIABLE)
+        except OSError as error:
+            what = f"the signing key {file} ({FILE_VARIABLE}) cannot be read: {error.strerror or error}"
+            raise RayfishError(what, "mount it there, or unset the variable") from error
     file = key_file()
     try:
         if make and not file.exists():
@@ -198,14 +203,6 @@ def _hmac(secret: bytes, digest: str) -> str:
 def _name(secret: bytes) -> str:
     """A name for the key that says nothing of it."""
     return hmac.new(secret, b"rayfish key name", hashlib.sha256).hexdigest()[:16]
-
-
-def _from_variable(file: Path) -> bytes:
-    try:
-        return _from_file(file, FILE_VARIABLE)
-    except OSError as error:
-        what = f"the signing key {file} ({FILE_VARIABLE}) cannot be read: {error.strerror or error}"
-        raise RayfishError(what, "mount it there, or unset the variable") from error
 
 
 def _from_file(file: Path, where: str) -> bytes:

@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -32,7 +32,7 @@ from rayfish.generators import undisturbed
 from rayfish.metrics.collect import WINDOW, Collector
 from rayfish.printable import printable
 from rayfish.run import autotune, checkpoint, manifest, preflight, resources
-from rayfish.run.choose import with_fitting_algorithm
+from rayfish.run.directory import RunDirectory, find_checkpoint
 from rayfish.run.engine import RayOptions, repeatable_kernels, running_ray
 from rayfish.run.trainer_names import TrainerNames, as_evaluation
 from rayfish.run.trust import require_checkpoint
@@ -60,7 +60,7 @@ class Trainer(TrainerNames):
     :param config: settings by the keys of old RLlib (`{"num_workers": 2, "lr": 1e-3}`), laid upon the rest
     :param config_dir: a folder with the user's own Hydra groups
     :param ray_options: how to start Ray; a Ray that is already running is used as it is
-    :param info: what `preflight.require` said of this experiment, when it was asked before
+    :param info: what `preflight.require` returned for this experiment, where it was called before
     :param trust: start from and restore what another user made, which runs the code in it
     """
 
@@ -77,7 +77,7 @@ class Trainer(TrainerNames):
     ) -> None:
         self._trust = trust
         made = as_experiment(experiment, *overrides, env=env, config=config, config_dir=config_dir)
-        self.experiment = with_fitting_algorithm(with_warm_start(made, trust=trust))
+        self.experiment = preflight.with_fitting_algorithm(with_warm_start(made, trust=trust))
         options = ray_options or RayOptions()
         if info is None:
             self._fit(options)
@@ -100,13 +100,16 @@ class Trainer(TrainerNames):
             name, paths = self.experiment.algo.name, self.experiment.paths
             workers = resources.remote_workers(self.experiment)
             self._open.enter_context(running_ray(options, paths, workers, partial(import_ahead, name)))
-            self._open.enter_context(worker_output_to(_print, self._log_level))
+            self._open.enter_context(worker_output_to(_print, self.experiment.debugging.log_level))
             if self.experiment.debugging.deterministic:
                 self._open.enter_context(repeatable_kernels())
             self._scratch = self._open.enter_context(
                 tempfile.TemporaryDirectory(prefix="rayfish-", ignore_cleanup_errors=True)
             )
-            self.config = self._build_config()
+            from rayfish.algorithm.build import build_config  # RLlib, imported while Ray starts
+
+            settle()
+            self.config = build_config(self.experiment, self.info, worker_setup=self._setup_worker)
             self._begin()
         except BaseException:
             self.close()
@@ -131,7 +134,7 @@ class Trainer(TrainerNames):
         return int(self.metrics.get("run/iteration", 0))
 
     def step(self) -> dict[str, float]:
-        """One training iteration; gives the flat metrics (RLlib's own result is in `.result`)."""
+        """One training iteration; returns the flat metrics (RLlib's own result is in `.result`)."""
         self._agent = None
         with self._watched(), self.losses.of_learners(self), self.watch.expecting_progress():
             self.result = self.algorithm.train()
@@ -146,9 +149,9 @@ class Trainer(TrainerNames):
         return self.metrics
 
     def save(self, folder: str | Path | None = None) -> Path:
-        """Writes a checkpoint and gives its folder; without a name, into a new run folder."""
+        """Writes a checkpoint and returns its folder; without a name, into a new run folder."""
         if folder is None:
-            folder = self._own_folder() / "checkpoints" / f"{self.iteration:06d}"
+            folder = self._own_folder / "checkpoints" / f"{self.iteration:06d}"
         with self._watched(), self.losses.of_learners(self):
             Path(folder).parent.mkdir(parents=True, exist_ok=True)
             self.saved = checkpoint.write(Path(folder), self)
@@ -157,14 +160,12 @@ class Trainer(TrainerNames):
     def restore(self, folder: str | Path | None = None) -> list[str]:
         """Continues from a checkpoint (a folder, a run, `last`), on a freshly built algorithm.
 
-        Without a name, from what this trainer saved last. Gives what, if anything, keeps it from
+        Without a name, from what this trainer saved last. Returns what, if anything, keeps it from
         going on exactly as it would have.
         """
         folder = folder or self.saved
         if folder is None:
             raise RayfishError("this Trainer has saved nothing yet", "trainer.restore(folder)")
-        from rayfish.run.directory import find_checkpoint
-
         path = find_checkpoint(str(folder), order=("last", "best"))
         header = checkpoint.read_header(path)
         checkpoint.require_fitting(path, header, self)
@@ -198,50 +199,44 @@ class Trainer(TrainerNames):
         self.collector, self.metrics = self._collector(), {}
 
     def evaluate(self, saved: str | Path | None = None) -> dict[str, Any]:
-        """Runs the `evaluation` section's episodes now, without exploration; gives `eval/...`.
+        """Plays the `evaluation` section's episodes without exploration; returns `eval/...`.
 
-        :param saved: a checkpoint (or run) to play, in place of the policies of now
+        :param saved: a checkpoint or run to play, in place of the policies as they are now
         """
         from rayfish.metrics.collect import evaluation_metrics
 
         if saved is not None:
             return as_evaluation(self._play(saved, trust=self._trust))
         if self.algorithm.eval_env_runner_group is None:
-            return as_evaluation(self._evaluate_saved())
+            with self._saved_policy() as place, self.watch.expecting_progress():
+                return as_evaluation(self._play(place, trust=True))
         with self._watched(), self.watch.expecting_progress(), undisturbed():
             return as_evaluation(evaluation_metrics(self.algorithm.evaluate()))
 
-    def _evaluate_saved(self) -> dict[str, float]:
-        """Without evaluation runners of its own: the policy as it would be saved now, played here."""
+    @contextmanager
+    def _saved_policy(self) -> Iterator[Path]:
+        """A checkpoint of the policies as they are now, to play with in this process."""
         with tempfile.TemporaryDirectory() as folder, self._watched():
-            place = checkpoint.write(Path(folder) / "checkpoint", self, to_play=True)
-            with self.watch.expecting_progress():
-                return self._play(place, trust=True)
+            yield checkpoint.write(Path(folder) / "checkpoint", self, to_play=True)
 
     def _play(self, saved: str | Path, *, trust: bool) -> dict[str, float]:
         """Episodes of a checkpoint in this process, which leaves the training as it is."""
         from rayfish.run.evaluate import evaluate
 
         episodes = self.experiment.get("evaluation.evaluation_duration")
+        count = episodes if isinstance(episodes, int) else 10
         with undisturbed():
-            count = episodes if isinstance(episodes, int) else 10
             found = evaluate(saved, episodes=count, env=self.experiment.env, trust=trust)
-        return {
-            "eval/return_mean": found.return_mean,
-            "eval/ci_low": found.ci_low,
-            "eval/ci_high": found.ci_high,
-            "eval/length_mean": found.length_mean,
-            "eval/episodes": found.episodes,
-        }
+        names = ("return_mean", "ci_low", "ci_high", "length_mean", "episodes")
+        return {f"eval/{name}": getattr(found, name) for name in names}
 
     @property
     def agent(self) -> Agent:
-        """The policies as they are now, to act with, as `rayfish.load` would give them after `save()`."""
+        """The policies as they are now, to act with, as `rayfish.load` would load them after `save()`."""
         if self._agent is None:
             from rayfish.run.policy import load
 
-            with tempfile.TemporaryDirectory() as folder, self._watched(), undisturbed():
-                place = checkpoint.write(Path(folder) / "checkpoint", self, to_play=True)
+            with self._saved_policy() as place, undisturbed():
                 self._agent = load(place, trust=True)
             self._agent.seed(int(self.experiment.debugging.seed or 0))
         return self._agent
@@ -262,7 +257,7 @@ class Trainer(TrainerNames):
         return self.algorithm.learner_group.get_weights()
 
     def set_weights(self, weights: dict[str, Any]) -> None:
-        """Puts weights (as `get_weights` gave them) into learner and env runners."""
+        """Puts weights (as `get_weights` returns them) into learner and env runners."""
         from rayfish.algorithm.weights import sync_runners
 
         self._agent = None
@@ -282,7 +277,7 @@ class Trainer(TrainerNames):
         if algorithm is not None:
             self._end(algorithm)
             if self.experiment.rollouts.num_env_runners:
-                time.sleep(0.5)  # what workers said last is still on its way through Ray
+                time.sleep(0.5)  # the workers' last messages are still on their way through Ray
         self._open.close()
 
     def _fit(self, options: RayOptions) -> None:
@@ -293,18 +288,12 @@ class Trainer(TrainerNames):
             notes += changes
         print(*(f"note: {note}" for note in notes), sep="\n", end="\n" if notes else "")
 
-    @property
-    def _log_level(self) -> str:
-        return self.experiment.debugging.log_level
-
     def _collector(self) -> Collector:
         runners = int(self.experiment.rollouts.num_env_runners or 0)
         envs = int(self.experiment.rollouts.num_envs_per_env_runner or 1)
         window = self.experiment.get("reporting.metrics_num_episodes_for_smoothing") or WINDOW
-        parallel = envs * max(runners, 1)
-        return Collector(
-            runners=runners, parallel_envs=parallel, trained=self._trained_counter(), window=window
-        )
+        trained, parallel = self._trained_counter(), envs * max(runners, 1)
+        return Collector(runners=runners, parallel_envs=parallel, trained=trained, window=window)
 
     def _trained_counter(self) -> str:
         """RLlib's counter of the steps learnt from; its own PPO has none that is right."""
@@ -313,15 +302,9 @@ class Trainer(TrainerNames):
             return ""
         return f"num_{'env' if name in ('PPO', 'DQN', 'SAC', 'TQC') else 'module'}_steps_trained"
 
-    def _build_config(self) -> Any:
-        from rayfish.algorithm.build import build_config
-
-        settle()
-        return build_config(self.experiment, self.info, worker_setup=self._setup_worker)
-
     @property
     def _setup_worker(self) -> Callable[[str], None]:
-        return partial(setup_worker, level=self._log_level)
+        return partial(setup_worker, level=self.experiment.debugging.log_level)
 
     def _build(self) -> Any:
         from rayfish.algorithm.build import build_algorithm
@@ -371,12 +354,9 @@ class Trainer(TrainerNames):
         load_normaliser(self.algorithm, Path(folder) / "algorithm")
         sync_runners(self.algorithm)
 
+    @cached_property
     def _own_folder(self) -> Path:
-        from rayfish.run.directory import RunDirectory
-
-        if not hasattr(self, "_directory"):
-            self._directory = RunDirectory.create(self.experiment, command="rayfish.Trainer")
-        return self._directory.path
+        return RunDirectory.create(self.experiment, command="rayfish.Trainer").path
 
 
 def extended(saved: Experiment, overrides: Sequence[Override]) -> Experiment:
@@ -399,11 +379,8 @@ def extended(saved: Experiment, overrides: Sequence[Override]) -> Experiment:
 def with_warm_start(experiment: Experiment, *, trust: bool = False) -> Experiment:
     """`algo.checkpoint_path` as the folder it means now; `last` must not come to mean the new run.
 
-    :param trust: the user trusts whoever made it
     :raises RayfishError: there is no such run or checkpoint, or it is not trusted
     """
-    from rayfish.run.directory import find_checkpoint
-
     named = experiment.algo.checkpoint_path
     if not named:
         return experiment

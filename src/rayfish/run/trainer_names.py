@@ -6,14 +6,18 @@ Each of them calls what `Trainer` does anyway; nothing is implemented twice.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from rayfish.algorithm.keys import home_of, without_unread
 from rayfish.experiment import Experiment
 from rayfish.experiment.result_names import old_results
-from rayfish.legacy.hydra_keys import OLD_KEYS
 from rayfish.metrics.collect import EPISODE_KEY
+from rayfish.run import manifest
+from rayfish.run.directory import find_checkpoint
+from rayfish.run.trust import require_checkpoint
 
 if TYPE_CHECKING:
     from rayfish.models.summary import Model
@@ -29,26 +33,18 @@ class TrainerNames:
         :param env: the environment class, where it was given from Python
         :param trust: run the code in what another user made
         """
-        from dataclasses import replace
-
-        from rayfish.algorithm.keys import without_unread
-        from rayfish.run import manifest
-        from rayfish.run.directory import find_checkpoint
-        from rayfish.run.trainer import Trainer
-        from rayfish.run.trust import require_checkpoint
-
         folder = find_checkpoint(str(checkpoint), order=("last", "best"))
         manifest.require_files(folder, "config.yaml")
         require_checkpoint(folder, trust=trust)
         experiment = replace(without_unread(Experiment.load(folder / "config.yaml")), env=env)
-        trainer = Trainer(experiment.with_values({"algo.checkpoint_path": None}, "resumed"), trust=trust)
+        trainer = cls(experiment.with_values({"algo.checkpoint_path": None}, "resumed"), trust=trust)
         trainer.restore(folder)
         return trainer
 
     def train(self: Any) -> dict[str, Any]:
         """RLlib's name for `step`: one iteration.
 
-        Gives RLlib's result with old names (`episode_reward_mean`, `info/learner/...`, nested as they
+        Returns RLlib's result with old names (`episode_reward_mean`, `info/learner/...`, nested as they
         were) and today's metrics (`rollout/return_mean`) in it.
         """
         metrics = self.step()
@@ -71,9 +67,8 @@ class TrainerNames:
 
         :param explore: sample as in training; None does as the experiment says, which is yes by default
         """
-        return self.agent.compute_single_action(
-            observation, state, explore=self._explores(explore), **options
-        )
+        explore = self._explores(explore)
+        return self.agent.compute_single_action(observation, state, explore=explore, **options)
 
     def compute_actions(
         self: Any, observations: Any, state: Any = None, *, explore: bool | None = None, **options: Any
@@ -87,7 +82,7 @@ class TrainerNames:
 
     def get_policy(self: Any, policy_id: str | None = None) -> Any:
         """RLlib's name: one policy, with `get_weights()`, `set_weights(...)` and `model`."""
-        from rayfish.run.agent_names import PolicyNames
+        from rayfish.run.policy import PolicyNames
 
         class TrainedPolicy(PolicyNames):
             """The policy that is being trained."""
@@ -131,13 +126,11 @@ class TrainerNames:
         """RLlib's name for `close`."""
         self.close()
 
-    def cleanup(self: Any) -> None:
-        """RLlib's name for `close`."""
-        self.close()
+    cleanup = stop
 
     def _explores(self: Any, explore: bool | None) -> bool:
-        said = (explore, self.experiment.exploration.explore, self.experiment.get("rollouts.explore"))
-        return next((bool(value) for value in said if value is not None), True)
+        wishes = (explore, self.experiment.exploration.explore, self.experiment.get("rollouts.explore"))
+        return next((bool(value) for value in wishes if value is not None), True)
 
 
 class Workers:
@@ -179,15 +172,13 @@ class ConfigNames(dict[str, Any]):
 
     def __missing__(self, key: str) -> Any:
         """The value of an old name."""
-        today = OLD_KEYS.get(key, "").rpartition(".")[2]
+        today = home_of(key).rpartition(".")[2]
         if not super().__contains__(today):
             raise KeyError(key)
         return self[today]
 
     def __contains__(self, key: object) -> bool:
-        return super().__contains__(key) or super().__contains__(
-            OLD_KEYS.get(str(key), "").rpartition(".")[2]
-        )
+        return super().__contains__(key) or super().__contains__(home_of(str(key)).rpartition(".")[2])
 
     def get(self, key: str, default: Any = None) -> Any:
         """The value of a name, old or new; else `default`."""

@@ -7,54 +7,56 @@ row closes when its agent is observed again or its episode ends, so that where a
 rewards in between are added up, as learners expect them.
 
 Rows are written in groups of some megabytes, so that memory does not grow with the number of
-episodes. Where several agents' spaces differ, see `columns.by_policy`.
+episodes. The columns of a space (where several agents' spaces differ, see `by_policy`):
+
+| space | column |
+|---|---|
+| Discrete, Box without axes | a number |
+| Box, MultiDiscrete, MultiBinary | a fixed-size list of the space's own number type (an image stays bytes) |
+| the same with two axes and more | the same list, marked as Arrow's tensor of that shape |
+| Dict, Tuple | one column per part: `observation.position`, `action.0` |
+
+pandas, Polars and DuckDB see lists in C order; pyarrow's `to_numpy_ndarray()` gives them their shape.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+import gymnasium as gym
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from rayfish.envs.env_kind import agents_and_spaces, is_multi_agent
-from rayfish.errors import EnvironmentFault, RayfishError
-from rayfish.files import why_unwritable
+from rayfish.envs.env_kind import DEFAULT_AGENT, agents_and_spaces
+from rayfish.envs.play import Actions, TimeStep
+from rayfish.errors import EnvironmentFault
 from rayfish.models.space_json import to_json
-from rayfish.run.columns import ColumnLeaf, as_json, by_policy
-from rayfish.run.player import PlayedStep, policy_of
+from rayfish.run.player import writing_to
 from rayfish.run.policy import Agent
 
 GROUP_BYTES = 32_000_000
 """About so much is held in memory before it is written as a row group."""
 
-_ROW_BYTES = 64  # what a row takes beside its observations and actions, roughly
-_FIXED = {
-    "episode": pa.int64(),
-    "step": pa.int64(),
-    "agent": pa.string(),
-    "policy": pa.string(),
-    "reward": pa.float64(),
-    "terminated": pa.bool_(),
-    "truncated": pa.bool_(),
-    "info": pa.string(),
-}
+_ROW_BYTES = 64  # what a row takes besides its observations and actions, roughly
+_WHERE = {"episode": pa.int64(), "step": pa.int64(), "agent": pa.string(), "policy": pa.string()}
+_OUTCOME = {"reward": pa.float64(), "terminated": pa.bool_(), "truncated": pa.bool_()}
 
 Row = dict[str, Any]
 """Column -> value; a leaf's value is its array."""
 
 
 class Trajectories:
-    """Records what is played (a `player.Recorder`).
+    """Records what is played (a `player.See`).
 
     :param file: where to write; it is whole only after `close`
-    :param env: the environment that is played
-    :param save_info: also write what the environment says beside its observations
+    :param save_info: also write the environment's infos
     :param about: facts for the file's metadata
     """
 
@@ -66,27 +68,29 @@ class Trajectories:
         self._agent = agent
         self._save_info = save_info
         self._lay_out(env)
-        described = {"about": dict(about), "columns": self._described(), "spaces": self._spaces}
+        columns = {
+            column: {"shape": list(leaf.shape), "dtype": str(leaf.dtype)}
+            for column, leaf in self._leaves.items()
+        }
+        described = {"about": dict(about), "columns": columns, "spaces": self._spaces}
         schema = self._schema().with_metadata({"rayfish": json.dumps(described)})
-        with writing_to(file):
+        with writing_to(file, out="folder"):
             self._writer = pq.ParquetWriter(file, schema, compression="zstd")
         self._held: list[Row] = []
         self._held_bytes = 0
         self._written_to = -1  # the last episode of which rows are in the file
-        self._episode, self._step, self._finished = 0, 0, 0
+        self._episode, self._finished = -1, 0
         self._seen: dict[Any, Row] = {}
         self._open: dict[Any, Row] = {}
 
-    def begin(self, episode: int, now: PlayedStep) -> None:
-        """An episode was reset."""
-        self._episode, self._step = episode, 0
-        self._open.clear()
-        self._seen = {name: self._observation(name, value) for name, value in now.observations.items()}
-
-    def step(self, actions: Mapping[Any, Any], now: PlayedStep) -> None:
+    def __call__(self, step: int, actions: Actions, now: TimeStep) -> None:
         """Opens a row for every agent that acted, and closes those whose outcome is known."""
+        if step == 0:
+            self._episode += 1
+            self._open.clear()
+            self._seen.clear()
         for name, action in actions.items():
-            self._open[name] = self._opened(name, action)
+            self._open[name] = self._opened(step - 1, name, action)
         for name, reward in now.rewards.items():
             if name in self._open:
                 self._open[name]["reward"] += float(reward)
@@ -94,52 +98,49 @@ class Trajectories:
         for name in list(self._open):
             if name in now.observations or any(now.ended(name)):
                 self._close_row(name, now)
-        self._step += 1
-
-    def end(self) -> None:
-        """The episode is over: rows that still wait for an observation get none."""
-        for name in list(self._open):
-            self._close_row(name, PlayedStep({}, {}))
-        self._finished += 1
+        if now.over:  # rows that still wait for an observation get none
+            for name in list(self._open):
+                self._close_row(name, TimeStep({}, {}))
+            self._finished += 1
 
     def close(self) -> None:
         """Makes the file whole; of an episode that did not end nothing is kept."""
         self._held = [row for row in self._held if row["episode"] < self._finished]
-        with writing_to(self.file):
+        with writing_to(self.file, out="folder"):
             self._write()
             self._writer.close()
             if self._written_to >= self._finished:
                 self._drop_unfinished()
 
-    def _opened(self, name: Any, action: Any) -> Row:
-        policy = policy_of(self._agent, name)
+    def _opened(self, step: int, name: Any, action: Any) -> Row:
+        policy = self._agent.policy_of(name)
         acted = {leaf.column: leaf.of(action) for leaf in self._actions[policy]}
         return {
             "episode": self._episode,
-            "step": self._step,
-            "agent": None if name is None else str(name),
+            "step": step,
+            "agent": None if name == DEFAULT_AGENT else str(name),
             "policy": policy,
             "reward": 0.0,
             **self._seen[name],
             **acted,
         }
 
-    def _close_row(self, name: Any, now: PlayedStep) -> None:
+    def _close_row(self, name: Any, now: TimeStep) -> None:
         row = self._open.pop(name)
         row["terminated"], row["truncated"] = now.ended(name)
         if name in now.observations:
-            row |= {_next(column): value for column, value in self._seen[name].items()}
+            row |= {f"next_{column}": value for column, value in self._seen[name].items()}
         if self._save_info:
             row["info"] = as_json(now.infos.get(name, {}))
             self._held_bytes += len(row["info"])
         self._held.append(row)
         self._held_bytes += self._row_bytes
         if self._held_bytes >= GROUP_BYTES:
-            with writing_to(self.file):
+            with writing_to(self.file, out="folder"):
                 self._write()
 
     def _observation(self, name: Any, value: Any) -> Row:
-        policy = policy_of(self._agent, name)
+        policy = self._agent.policy_of(name)
         if policy not in self._observations:
             raise EnvironmentFault(
                 f"the environment has an agent {name!r} that it did not declare",
@@ -180,8 +181,7 @@ class Trajectories:
 
     def _lay_out(self, env: Any) -> None:
         agents, observations, actions = agents_and_spaces(env)
-        names = agents if is_multi_agent(env) else (None,)
-        policies = {policy_of(self._agent, name): agent for name, agent in zip(names, agents, strict=True)}
+        policies = {self._agent.policy_of(agent): agent for agent in agents}
         seen = {policy: observations[agent] for policy, agent in policies.items()}
         done = {policy: actions[agent] for policy, agent in policies.items()}
         self._spaces = {
@@ -194,39 +194,135 @@ class Trajectories:
         self._leaves: dict[str, ColumnLeaf] = {
             **first,
             **{leaf.column: leaf for found in self._actions.values() for leaf in found},
-            **{_next(column): leaf for column, leaf in first.items()},
+            **{f"next_{column}": leaf for column, leaf in first.items()},
         }
         self._row_bytes = _ROW_BYTES + sum(leaf.size * leaf.dtype.itemsize for leaf in self._leaves.values())
 
     def _schema(self) -> Any:
         """Columns in the order people read a transition."""
-        fixed = {name: pa.field(name, kind) for name, kind in _FIXED.items()}
-        lain = {name: pa.field(name, leaf.type) for name, leaf in self._leaves.items()}
-        last = {name: field for name, field in lain.items() if name.startswith("next_")}
-        ahead = [fixed[name] for name in ("episode", "step", "agent", "policy")]
-        outcome = [fixed[name] for name in ("reward", "terminated", "truncated")]
-        info = [fixed["info"]] if self._save_info else []
-        acted = [field for name, field in lain.items() if name not in last]
-        return pa.schema([*ahead, *acted, *outcome, *last.values(), *info])
-
-    def _described(self) -> dict[str, Any]:
-        return {
-            column: {"shape": list(leaf.shape), "dtype": str(leaf.dtype)}
-            for column, leaf in self._leaves.items()
-        }
+        lain = {name: leaf.type for name, leaf in self._leaves.items()}
+        last = {name: lain.pop(name) for name in list(lain) if name.startswith("next_")}
+        info = {"info": pa.string()} if self._save_info else {}
+        return pa.schema(list({**_WHERE, **lain, **_OUTCOME, **last, **info}.items()))
 
 
-def _next(column: str) -> str:
-    return f"next_{column}"
+@dataclass(frozen=True)
+class ColumnLeaf:
+    """One column: a part of a space that holds numbers.
+
+    :param path: the keys and indices that lead to it in an observation or action
+    """
+
+    column: str
+    path: tuple[Any, ...]
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+
+    @property
+    def size(self) -> int:
+        """How many numbers it holds."""
+        return int(np.prod(self.shape, dtype=np.int64))
+
+    @cached_property
+    def type(self) -> Any:
+        """The column's type in Arrow's words."""
+        number = pa.from_numpy_dtype(self.dtype)
+        if not self.shape:
+            return number
+        if self.size == 0:
+            return pa.list_(number)  # Arrow knows no fixed-size list of nothing
+        if len(self.shape) > 1 and self.dtype != np.bool_:
+            return pa.fixed_shape_tensor(number, self.shape)
+        return pa.list_(number, self.size)
+
+    def of(self, value: Any) -> np.ndarray[Any, Any]:
+        """This leaf's numbers in an observation or action: a copy, because environments reuse arrays.
+
+        :raises EnvironmentFault: the value has another structure or size than its space
+        """
+        part, hint = value, "return what the space declares; `rayfish env check` tells more"
+        try:
+            for key in self.path:
+                part = part[key]
+            numbers = np.array(part).astype(self.dtype, copy=False).reshape(-1)
+        except (LookupError, TypeError, ValueError) as error:
+            what = f"{self.column} cannot be written: {type(error).__name__}: {error}"
+            raise EnvironmentFault(what, hint) from error
+        if numbers.size != self.size:
+            what = f"{self.column} has shape {np.shape(part)}, its space declares {self.shape}"
+            raise EnvironmentFault(what, hint)
+        return numbers
+
+    def array(self, values: Sequence[np.ndarray[Any, Any] | None]) -> Any:
+        """The column of many rows; None is a missing value."""
+        missing = np.array([value is None for value in values])
+        if self.shape and self.size == 0:
+            return pa.array([None if value is None else [] for value in values], self.type)
+        blank = np.zeros(self.size, self.dtype)
+        flat = np.concatenate([blank if value is None else value for value in values])
+        if not self.shape:
+            return pa.array(flat, mask=missing)
+        lists = pa.FixedSizeListArray.from_arrays(pa.array(flat), self.size, mask=pa.array(missing))
+        return (
+            pa.ExtensionArray.from_storage(self.type, lists)
+            if isinstance(self.type, pa.FixedShapeTensorType)
+            else lists
+        )
 
 
-@contextmanager
-def writing_to(file: Path) -> Iterator[None]:
-    """Tells a full disk, or a folder one may not write, in plain words."""
+def leaves(space: gym.Space[Any], column: str, path: tuple[Any, ...] = ()) -> Iterator[ColumnLeaf]:
+    """The columns of a space, in its own order.
+
+    :raises EnvironmentFault: a kind of space that holds no fixed count of numbers
+    """
+    parts: Mapping[Any, gym.Space[Any]] | None = None
+    if isinstance(space, gym.spaces.Dict):
+        parts = space.spaces
+    elif isinstance(space, gym.spaces.Tuple):
+        parts = dict(enumerate(space.spaces))
+    if parts is not None:
+        for key, part in parts.items():
+            yield from leaves(part, f"{column}.{key}", (*path, key))
+    elif space.shape is not None and space.dtype is not None:
+        yield ColumnLeaf(column, path, tuple(space.shape), np.dtype(space.dtype))
+    else:
+        raise EnvironmentFault(
+            f"a {type(space).__name__} space ({column}) has no fixed count of numbers, so no column holds it",
+            "use Box, Discrete, MultiDiscrete, MultiBinary, Dict or Tuple",
+        )
+
+
+def by_policy(column: str, spaces: Mapping[str, gym.Space[Any]]) -> dict[str, list[ColumnLeaf]]:
+    """The columns of each policy: the same for all where their spaces are alike.
+
+    Else each has columns of its own, `observation.<policy>`, which are null in the others' rows.
+
+    """
+    shared = {policy: list(leaves(space, column)) for policy, space in spaces.items()}
+    first = next(iter(shared.values()))
+    if all(found == first for found in shared.values()):
+        return shared
+    return {policy: list(leaves(space, f"{column}.{policy}")) for policy, space in spaces.items()}
+
+
+def as_json(value: Any) -> str:
+    """Whatever an environment puts into its info, as JSON text.
+
+    Arrays become lists and NumPy's numbers numbers; what JSON cannot hold becomes its `repr`.
+    """
     try:
-        yield
-    except OSError as error:
-        reason, remedy = why_unwritable(error, file)
-        raise RayfishError(
-            f"{file} cannot be written: {reason}", f"{remedy}, or name another folder with --out"
-        ) from error
+        return json.dumps(_plain(value), ensure_ascii=False, allow_nan=False)
+    except (TypeError, ValueError, RecursionError):  # a structure that contains itself
+        return json.dumps(repr(value), ensure_ascii=False)
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {str(key): _plain(part) for key, part in value.items()}
+    if isinstance(value, list | tuple | set | frozenset):
+        return [_plain(part) for part in value]
+    if hasattr(value, "tolist"):  # arrays, NumPy's numbers, tensors
+        return _plain(value.tolist())
+    if isinstance(value, float):
+        return value if np.isfinite(value) else repr(value)
+    return value if isinstance(value, str | int | bool | None) else repr(value)

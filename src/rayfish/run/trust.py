@@ -45,7 +45,7 @@ class HandedOver:
 
 
 def hand_over() -> HandedOver:
-    """For a worker process, which gives it to `take_over`."""
+    """For a worker process, which passes it to `take_over`."""
     return HandedOver(signing.hand_over(), tuple(map(str, _accepted)))
 
 
@@ -72,7 +72,10 @@ def require(folder: Path, reasons: Sequence[str], *, trust: bool = False) -> Non
     :param trust: the user has agreed already
     :raises NotTrusted: the user does not, or cannot be asked
     """
-    if trust or _is_accepted(folder) or _agrees(folder, reasons):
+    lines = "".join(f"  {reason}\n" for reason in reasons)
+    question = f"{folder} is not signed with your key. Opening it runs code:\n{lines}"
+    agreed = trust or _is_accepted(folder) or answered(f"{question}Do you trust whoever made it? [y/N] ")
+    if agreed:
         accept(folder)
         return
     shown = "; ".join(reasons[:4]) + (f"; and {len(reasons) - 4} more" if len(reasons) > 4 else "")
@@ -118,9 +121,8 @@ def require_sweep(folder: Path, data: Mapping[str, Any], *, trust: bool = False)
     source = data.get("source") or {}
     named = {key: source.get(key) for key in ("program", "function", "experiment") if source.get(key)}
     reasons = [f"its {key}: {value}" for key, value in named.items()]
-    reasons += (
-        [f"words of its experiment: {' '.join(map(str, source['words']))}"] if "words" in source else []
-    )
+    if "words" in source:
+        reasons.append(f"words of its experiment: {' '.join(map(str, source['words']))}")
     reasons += ["the commands in its jobs.json"] if (folder / JOBS).is_file() else []
     require(folder, [*reasons, "its trials and what came from Python are pickled"], trust=trust)
     _sign_for_good(folder)
@@ -160,6 +162,7 @@ def code_in_env(experiment: Experiment, words: Sequence[str] = ()) -> list[str]:
     :param experiment: the one that is played, with the user's words laid upon it
     :param words: what the user has set, `key=value`; not asked about
     """
+    from rayfish.envs.resolve import is_installed
     from rayfish.envs.spec import env_config_of, from_experiment
 
     own = _values(words)
@@ -198,46 +201,29 @@ def _may_be_code(text: str) -> bool:
     return ":" in text or ".py" in text or is_dotted_name(text.strip())
 
 
-def is_installed(name: str) -> bool:
-    """Whether an environment's name is an id that an installed package has registered, and no import path."""
-    from rayfish.envs import catalog
-    from rayfish.legacy.env_names import todays_env
-
-    name = name.strip()
-    if ":" in name or name.endswith(".py"):
-        return False
-    today = todays_env(name)
-    name = today.env if today is not None else name
-    return catalog.find_id(name) is not None or name in catalog.offered()
-
-
 def sign(folder: Path) -> list[str]:
-    """Signs a run, checkpoint or sweep with this user's key; gives what was left out, and why.
+    """Signs a run, checkpoint or sweep with this user's key; returns what was left out, and why.
 
     :raises RayfishError: there is no key, or nothing to sign
     """
     if not signing.is_lasting():
         hint = f"set {signing.FILE_VARIABLE} or {signing.VARIABLE}"
         raise RayfishError(f"there is no signing key: {signing.key_file()} cannot be written", hint)
+    left_out: list[str] = []
     try:
-        return _sign_all(folder)
+        if (folder / manifest.HEADER).is_file():
+            return _sign_checkpoint(folder)
+        if (folder / SWEEP).is_file():
+            left_out += _sign_sweep(folder)
+        if (folder / CONFIG).is_file():
+            text = (folder / CONFIG).read_text(encoding="utf-8")
+            atomic_write(folder / CONFIG, signing.sealed_text(CONFIG, text))
+        for checkpoint in _checkpoints(folder):
+            left_out += _sign_checkpoint(checkpoint)
     except OSError as error:
         raise RayfishError(
             f"{folder} cannot be signed: {error.strerror or error}", "copy it to a folder you may write"
         ) from error
-
-
-def _sign_all(folder: Path) -> list[str]:
-    if (folder / manifest.HEADER).is_file():
-        return _sign_checkpoint(folder)
-    left_out: list[str] = []
-    if (folder / SWEEP).is_file():
-        left_out += _sign_sweep(folder)
-    if (folder / CONFIG).is_file():
-        text = (folder / CONFIG).read_text(encoding="utf-8")
-        atomic_write(folder / CONFIG, signing.sealed_text(CONFIG, text))
-    for checkpoint in _checkpoints(folder):
-        left_out += _sign_checkpoint(checkpoint)
     return left_out
 
 
@@ -278,8 +264,7 @@ def _sign_checkpoint(folder: Path) -> list[str]:
         manifest.require_whole(folder, header)
     except CheckpointError as error:
         return [error.what]
-    text = manifest.header_text(folder, header)
-    atomic_write(folder / manifest.HEADER, text)
+    atomic_write(folder / manifest.HEADER, manifest.header_text(folder, header))
     return []
 
 
@@ -313,9 +298,9 @@ def _sweep_is_own(folder: Path, data: Mapping[str, Any]) -> bool:
         if own and (folder / JOBS).is_file():
             jobs = parse_json((folder / JOBS).read_text(encoding="utf-8"))
             own = signing.json_is_own(JOBS, jobs)
+        return own
     except (OSError, ValueError):
         return False
-    return own
 
 
 def answered(question: str) -> bool:
@@ -347,6 +332,8 @@ def _checkpoints(run: Path) -> list[Path]:
 
 def _code_in(config: Mapping[str, Any]) -> list[str]:
     """The settings of an experiment that name code, for the user's eye."""
+    from rayfish.envs.resolve import is_installed
+
     found = []
     for key, value in tree.leaves(dict(config)):
         code = key in _CODE_KEYS or key.startswith("callbacks.") or key.endswith("custom_model")
@@ -367,10 +354,3 @@ def _texts(value: Any) -> Iterator[str]:
     elif isinstance(value, list | tuple):
         for part in value:
             yield from _texts(part)
-
-
-def _agrees(folder: Path, reasons: Sequence[str]) -> bool:
-    """Asks on the terminal; without one the answer is no."""
-    lines = "".join(f"  {reason}\n" for reason in reasons)
-    question = f"{folder} is not signed with your key. Opening it runs code:\n{lines}"
-    return answered(f"{question}Do you trust whoever made it? [y/N] ")

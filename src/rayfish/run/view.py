@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
@@ -18,15 +17,15 @@ import numpy as np
 
 from rayfish.envs import build as envs
 from rayfish.envs import guard
+from rayfish.envs.play import Actions, TimeStep
 from rayfish.errors import EnvironmentFault, RayfishError
 from rayfish.experiment.words import Override
-from rayfish.files import why_unwritable
-from rayfish.run import episodes_table, player
-from rayfish.run.player import Game, PlayedStep
+from rayfish.run import player
+from rayfish.run.player import EpisodePlan, Game, run_of, writing_to
 from rayfish.supervise.error_messages import explained
 
 MODE = "rgb_array"
-"""The way of rendering that gives pictures."""
+"""The way of rendering that returns pictures."""
 
 FPS = 12
 """Steps per second where the environment's metadata does not say."""
@@ -43,8 +42,6 @@ MOST_FRAMES = 360
 class View:
     """What was drawn.
 
-    :param file: the GIF
-    :param fps: steps per second
     :param seconds: how long it plays up to the last picture
     :param frames: how many pictures it has
     :param every: steps from one picture to the next, of each episode
@@ -92,30 +89,20 @@ def view(
 
     if fps is not None and not 0 < fps <= MOST_FPS:
         raise RayfishError(f"{fps:g} steps per second cannot be shown", "choose --fps above 0 and up to 50")
-    game = player.prepare(
-        run,
-        overrides,
-        verb="view",
-        episodes=episodes,
-        steps=None,
-        seed=seed,
-        explore=explore,
-        env=env,
-        trust=trust,
-    )
-    file = _place(game.checkpoint) if out is None else Path(out).expanduser()
+    plan = EpisodePlan(episodes, seed=seed, explore=explore)
+    game = player.prepare(run, overrides, plan, verb="view", env=env, trust=trust)
+    place = run_of(game.checkpoint) or game.checkpoint.parent
+    file = place / "view.gif" if out is None else Path(out).expanduser()
     if file.suffix.lower() != ".gif":
         raise RayfishError(f"--out is {file}, but a GIF is written", "name a file that ends in .gif")
     with explained(game.experiment), player.opened(game) as world:
         _require_pictures(game, world)
-        fps = _own_fps(world) if fps is None else fps
+        if fps is None:
+            of_env = (getattr(world, "metadata", None) or {}).get("render_fps")
+            fps = float(of_env) if isinstance(of_env, int | float) and of_env > 0 else FPS
         pictures, played = _drawn(game, fps)
-    try:
+    with writing_to(file, "the GIF"):
         save_gif(file, pictures.frames, seconds=pictures.seconds)
-    except OSError as error:
-        reason, remedy = why_unwritable(error, file)
-        what = f"the GIF cannot be written to {file}: {reason}"
-        raise RayfishError(what, f"{remedy}, or name another file with --out") from error
     return View(
         file=str(file),
         checkpoint=str(game.checkpoint),
@@ -127,16 +114,16 @@ def view(
         every=pictures.every,
         returns=[one.total for one in played],
         lengths=[one.length for one in played],
-        figures=[_figures(one) for one in played],
+        figures=[dict(one.figures) for one in played],
     )
 
 
 @dataclass
 class _Pictures:
-    """Draws what is played: a recorder of `rayfish.run.player`.
+    """Draws what is played (a `player.See`).
 
-    :param fps: steps per second
     :param seconds: how long each picture is shown
+    :param every: steps from one picture to the next, of each episode
     """
 
     env: Any
@@ -146,29 +133,22 @@ class _Pictures:
     seconds: list[float] = field(default_factory=list)
     every: list[int] = field(default_factory=list)
     _own: list[tuple[int, np.ndarray]] = field(default_factory=list)
-    _step: int = 0
-    _apart: int = 1
 
-    def begin(self, episode: int, now: PlayedStep) -> None:
-        """An episode begins, with as many steps per picture as a GIF's frame rate requires."""
-        self._own, self._step, self._apart = [(0, self._picture())], 0, math.ceil(self.fps / MOST_FPS)
-
-    def step(self, actions: Mapping[Any, Any], now: PlayedStep) -> None:
-        """A picture at every so many steps, and always of the last."""
-        self._step += 1
-        if self._step % self._apart == 0 or now.over:
-            self._own.append((self._step, self._picture()))
+    def __call__(self, step: int, actions: Actions, now: TimeStep) -> None:
+        """A picture at every so many steps, as frame rate and length of a GIF allow, and of the last."""
+        if step == 0:
+            self._own = []
+            self.every.append(math.ceil(self.fps / MOST_FPS))
+        if step % self.every[-1] == 0 or now.over:
+            self._own.append((step, self._picture()))
         if len(self._own) > MOST_FRAMES:
             last = [] if len(self._own) % 2 else self._own[-1:]
             self._own = self._own[::2] + (last if now.over else [])
-            self._apart *= 2
-
-    def end(self) -> None:
-        """The episode is over; its last picture stands still for a moment."""
-        steps, pictures = zip(*self._own, strict=True)
-        self.frames += pictures
-        self.seconds += [(then - now) / self.fps for now, then in pairwise(steps)] + [PAUSE_S]
-        self.every.append(self._apart)
+            self.every[-1] *= 2
+        if now.over:
+            steps, pictures = zip(*self._own, strict=True)
+            self.frames += pictures
+            self.seconds += [(after - before) / self.fps for before, after in pairwise(steps)] + [PAUSE_S]
 
     def _picture(self) -> np.ndarray:
         try:
@@ -179,13 +159,13 @@ class _Pictures:
         if not isinstance(found, np.ndarray) or found.ndim != 3 or found.shape[2] not in (3, 4):
             kind = "nothing" if found is None else f"a {type(found).__name__}"
             raise EnvironmentFault(
-                f"{self.name}: render() gave {kind}, not a picture",
+                f"{self.name}: render() returned {kind}, not a picture",
                 "return an array of numbers 0 to 255, [height, width, 3], when render_mode is rgb_array",
             )
         return np.array(found[:, :, :3], np.uint8)
 
 
-def _drawn(game: Game, fps: float) -> tuple[_Pictures, list[player.Played]]:
+def _drawn(game: Game, fps: float) -> tuple[_Pictures, list[player.PlayedEpisode]]:
     for name, value in _QUIET.items():
         os.environ.setdefault(name, value)
     experiment = game.experiment
@@ -202,12 +182,6 @@ def _drawn(game: Game, fps: float) -> tuple[_Pictures, list[player.Played]]:
         guard.close(env)
 
 
-def _own_fps(world: Any) -> float:
-    """The steps per second that an environment's metadata asks for."""
-    asked = (getattr(world, "metadata", None) or {}).get("render_fps")
-    return float(asked) if isinstance(asked, int | float) and asked > 0 else FPS
-
-
 def _require_pictures(game: Game, world: Any) -> None:
     modes = [str(mode) for mode in (getattr(world, "metadata", None) or {}).get("render_modes") or ()]
     if MODE not in modes:
@@ -219,7 +193,7 @@ def _require_pictures(game: Game, world: Any) -> None:
 
 
 def _needs(name: str, error: Exception) -> EnvironmentFault:
-    """A package for drawing is missing; those that Rayfish's extras bring are asked for by the extra."""
+    """A package for drawing is missing; the hint names the extra of Rayfish that brings it."""
     missing = next((package for package in _EXTRAS if package in str(error).lower()), "")
     extra = _EXTRAS.get(missing, "")
     what = f"{name} cannot be drawn without {missing or 'a package that is missing'}"
@@ -236,15 +210,3 @@ _EXTRAS = {
     "opencv": "'rayfish[atari]'",
     "cv2": "'rayfish[atari]'",
 }
-
-
-def _figures(played: player.Played) -> dict[str, float]:
-    row = episodes_table.row(played, save_info=False)
-    return {key.removeprefix("env/"): value for key, value in row.items() if key.startswith("env/")}
-
-
-def _place(checkpoint: Path) -> Path:
-    """`view.gif` in the run, or beside a checkpoint that stands alone."""
-    run = checkpoint.parent.parent
-    in_run = checkpoint.parent.name == "checkpoints" and (run / "run.json").is_file()
-    return (run if in_run else checkpoint.parent) / "view.gif"

@@ -1,4 +1,4 @@
-"""What a run loses on the way: counted, told in one line each, and the end when it is too much."""
+"""What a run loses (workers, learners, environments): counts, reports, and the end where it is too much."""
 
 from __future__ import annotations
 
@@ -31,11 +31,7 @@ class LearnerLost(RunFailed):
 
 
 class Losses:
-    """Counts of one run, over all its sessions.
-
-    :param experiment: says what may be restarted how often
-    :param tell: shows one line to the user
-    """
+    """Counts of one run, over all its sessions."""
 
     def __init__(self, experiment: Experiment, tell: Callable[[str], None] = print) -> None:
         self.tell = tell
@@ -69,9 +65,10 @@ class Losses:
 
     def load_state(self, counters: Mapping[str, Any] | None) -> None:
         """Go on from the counters of earlier sessions, as `run.json` has them."""
-        self.worker_restarts = int((counters or {}).get(names.WORKER_RESTARTS, 0))
-        self.learner_restarts = int((counters or {}).get(names.LEARNER_RESTARTS, 0))
-        self.env_restarts = int((counters or {}).get(names.ENV_RESTARTS, 0))
+        counters = counters or {}
+        self.worker_restarts = int(counters.get(names.WORKER_RESTARTS, 0))
+        self.learner_restarts = int(counters.get(names.LEARNER_RESTARTS, 0))
+        self.env_restarts = int(counters.get(names.ENV_RESTARTS, 0))
 
     def after(self, trainer: Trainer) -> None:
         """Look at who is missing after an iteration; adds to its metrics.
@@ -147,7 +144,7 @@ class Losses:
         self.tell(f"{lost.what}; going back to {back_to} ({self.learner_restarts} of {self._most_learners})")
 
     def _count(self, trainer: Trainer) -> bool:
-        """Who died of what, and whether anyone did; when nobody is left, wait for the first to be back."""
+        """Report deaths; whether there were any. Where no runner is left, wait for the first to be back."""
         from rayfish.algorithm import workers
 
         died: set[str] = set()
@@ -169,7 +166,7 @@ class Losses:
             time.sleep(0.2)
 
     def _note(self, row: WorkerStatus) -> int:
-        """Tell the deaths of a worker that are new; gives how many they are."""
+        """Report the deaths of a worker that are new; returns how many they are."""
         new = row.deaths - self._deaths.get(row.name, 0)
         if new <= 0:
             return 0
@@ -215,15 +212,11 @@ class Losses:
         if count > self._anew:
             self.env_restarts += count - self._anew
             times = text.counted(count - self._anew, "environment")
-            self.tell(f"{times} failed{_latest()}; remade with new seeds ({self.env_restarts} so far)")
+            reasons = list(worker_messages.by_name.values())
+            worker_messages.by_name.clear()
+            why = f": {reasons[-1].what}" if reasons else ""
+            self.tell(f"{times} failed{why}; remade with new seeds ({self.env_restarts} so far)")
         self._anew = count
-
-
-def _latest() -> str:
-    """Why an environment failed last."""
-    reasons = list(worker_messages.by_name.values())
-    worker_messages.by_name.clear()
-    return f": {reasons[-1].what}" if reasons else ""
 
 
 def require_finite(trainer: Trainer) -> None:
@@ -256,7 +249,7 @@ def _why(worker: str, pid: int, cause: str) -> Reason:
 
 
 def _awaited(worker: str, pid: int) -> Reason | None:
-    """Why a worker died; what it said last may still be on its way."""
+    """Why a worker died; its last message may still be on its way."""
     until = time.monotonic() + _WAIT_FOR_REASON_S
     while True:
         reason = worker_messages.why(worker, pid)

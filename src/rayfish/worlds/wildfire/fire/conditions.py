@@ -84,7 +84,9 @@ class Condition:
         if isinstance(node, ast.Name):
             name = node.id
             if name not in self.names:
-                raise ConditionFault(f"{self.text!r} has the unknown name {name!r}", suggest(name, self.names))
+                raise ConditionFault(
+                    f"{self.text!r} has the unknown name {name!r}", suggest(name, self.names)
+                )
             return lambda figures: figures[name]
         if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
             part = self._value(node.operand)
