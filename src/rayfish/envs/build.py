@@ -28,14 +28,13 @@ from rayfish.envs.env_kind import (
     is_turn_based,
     max_steps,
 )
-from rayfish.envs.limits import limit_steps
-from rayfish.envs.observe_last import LastFault, observing_last
 from rayfish.envs.resolve import notice as on_name
 from rayfish.envs.resolve import resolve
 from rayfish.envs.rewards import ClipFault
 from rayfish.envs.spec import EVALUATION, EnvConfig, EnvSpec, ImportsFault, env_config_of, from_experiment
 from rayfish.envs.state import find_way, why_not_pickled
 from rayfish.envs.tasks import TaskFault, require_tasks
+from rayfish.envs.wrappers import LastFault, limit_steps, observing_last
 from rayfish.errors import EnvironmentFault, Problem, RayfishError
 from rayfish.experiment.imports import user_frame
 from rayfish.legacy import env_api, import_paths

@@ -18,7 +18,7 @@ import cloudpickle
 import gymnasium as gym
 import numpy as np
 
-from rayfish.envs import contract, values
+from rayfish.envs import contract, space_check
 from rayfish.envs.env_kind import DEFAULT_AGENT, agents_and_spaces, in_short, is_parallel, max_steps
 from rayfish.envs.findings import Finding, Report
 from rayfish.envs.play import ALL, AgentStep, Player, play
@@ -108,7 +108,7 @@ def _contract(env: Any, report: Report) -> None:
             report.add("error", topic, _raised(f"{topic}()", error), "fix that line")
             raise _Stop from error
         for agent, observation in seen.items():
-            for what, hint in values.mask_faults(observation, observations[agent], actions[agent]):
+            for what, hint in space_check.mask_faults(observation, observations[agent], actions[agent]):
                 report.add("error", "action mask", what, hint)
         if report.broken:
             raise _Stop
@@ -128,11 +128,11 @@ def _episodes(env: Any, player: Player, seed: int, report: Report) -> None:
         seen["steps"] += 1
         for agent, observation in moment.observations.items():
             whose = "observation" if agent == DEFAULT_AGENT else f"observation of {agent!r}"
-            for what, hint in values.faults(observation, observations[agent], whose):
+            for what, hint in space_check.faults(observation, observations[agent], whose):
                 report.add("error", "observations", what, hint)
-            for what, hint in values.mask_faults(observation, observations[agent], actions[agent]):
+            for what, hint in space_check.mask_faults(observation, observations[agent], actions[agent]):
                 report.add("error", "action mask", what, hint)
-            masked = isinstance(observation, dict) and values.MASK in observation
+            masked = isinstance(observation, dict) and space_check.MASK in observation
             seen["masked"] = seen["masked"] or masked
         _look_at_ends(moment, report)
 
@@ -157,12 +157,8 @@ def _episodes(env: Any, player: Player, seed: int, report: Report) -> None:
 
 def _look_at_ends(moment: AgentStep, report: Report) -> None:
     for agent, reward in moment.rewards.items():
-        scalar = np.ndim(reward) == 0 and isinstance(reward, int | float | np.number | np.ndarray)
-        if not scalar or isinstance(reward, bool | np.bool_):
-            what = f"the reward{_of(agent)} is {reward!r} ({type(reward).__name__})"
-            report.add("error", "reward", what, "return a plain number: float(reward)")
-        elif not np.isfinite(float(reward)):
-            report.add("error", "reward", f"the reward{_of(agent)} is {float(reward)}", "keep it finite")
+        for what, hint in space_check.reward_faults(reward, f"the reward{_of(agent)}"):
+            report.add("error", "reward", what, hint)
     for name, flags in (("terminated", moment.terminated), ("truncated", moment.truncated)):
         for agent, flag in flags.items():
             if not isinstance(flag, bool | np.bool_):
@@ -204,9 +200,9 @@ def _difference(player: Player, seed: int, *, reseed: bool = False) -> str:
         play(player, seed, 200, lambda moment, into=kept: into.append(copy.deepcopy(moment)))  # type: ignore[misc]
     for index, (one, two) in enumerate(zip(*runs, strict=False)):
         when = "the first observation" if index == 0 else f"step {index}"
-        if not values.same(one.observations, two.observations):
+        if not space_check.same(one.observations, two.observations):
             return f"{when} differs" if index == 0 else f"the observation of {when} differs"
-        if not values.same(one.rewards, two.rewards):
+        if not space_check.same(one.rewards, two.rewards):
             return f"the reward of {when} differs"
     return "" if len(runs[0]) == len(runs[1]) else f"{len(runs[0]) - 1} and {len(runs[1]) - 1} steps long"
 
@@ -284,7 +280,7 @@ def _pickle(env: Any, report: Report) -> None:
 def _gymnasium_opinion(env: Any, report: Report) -> None:
     """What Gymnasium's own checker adds; it ignores action masks, so masked environments are spared."""
     space = env.observation_space
-    if report.has("seed") or (isinstance(space, gym.spaces.Dict) and values.MASK in space.spaces):
+    if report.has("seed") or (isinstance(space, gym.spaces.Dict) and space_check.MASK in space.spaces):
         return
     from gymnasium.utils.env_checker import check_env
 

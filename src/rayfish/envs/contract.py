@@ -10,12 +10,10 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import gymnasium as gym
-import numpy as np
 
-from rayfish.envs import values
 from rayfish.envs.env_kind import DEFAULT_AGENT, agents_and_spaces, is_multi_agent, is_parallel
 from rayfish.envs.play import ALL
-from rayfish.envs.values import legal_sample
+from rayfish.envs.space_check import faults, legal_sample, reward_faults
 from rayfish.errors import EnvironmentFault
 from rayfish.legacy.env_api import contract_layer
 
@@ -110,19 +108,10 @@ def _usable(env: Any, seen: tuple[Any, Any]) -> None:
     else:
         observation, result = seen
     for place, value in (("reset()", observation), ("step()", result[0])):
-        stored = _as_stored(value, env.observation_space)
-        for what, hint in values.faults(stored, env.observation_space, "observation"):
+        for what, hint in faults(value, env.observation_space, "observation", strict=False):
             raise ValueBroken(f"{place} does not keep to its observation space: {what}", hint)
-    reward = result[1]
-    try:
-        finite = np.size(reward) == 1 and bool(np.all(np.isfinite(reward)))
-    except (TypeError, ValueError):
-        finite = False
-    if not finite:
-        shown = f"{reward!r}"[:60]
-        raise ValueBroken(
-            f"the reward that step() returns is {shown}", "return a plain finite number: float(reward)"
-        )
+    for what, hint in reward_faults(result[1], "the reward that step() returns", strict=False):
+        raise ValueBroken(what, hint)
 
 
 def _changes_values(env: Any) -> bool:
@@ -133,25 +122,6 @@ def _changes_values(env: Any) -> bool:
             return True
         layer = layer.env
     return False
-
-
-def _as_stored(value: Any, space: gym.Space[Any]) -> Any:
-    """An observation as the sampling loop will hold it: cast to the space's type, its bounds forgiven."""
-    if isinstance(space, gym.spaces.Dict) and isinstance(value, Mapping):
-        return {
-            key: _as_stored(part, space[key]) if key in space.spaces else part for key, part in value.items()
-        }
-    if isinstance(space, gym.spaces.Tuple) and isinstance(value, tuple) and len(value) == len(space.spaces):
-        return tuple(_as_stored(part, inner) for part, inner in zip(value, space.spaces, strict=True))
-    if not isinstance(space, gym.spaces.Box):
-        return value
-    try:
-        array = np.asarray(value)
-        if array.shape != space.shape or not np.issubdtype(array.dtype, np.number):
-            return array
-        return np.clip(array.astype(space.dtype), space.low, space.high)
-    except (TypeError, ValueError):
-        return value
 
 
 def _by_agent(result: tuple[Any, ...], inner: Any) -> None:

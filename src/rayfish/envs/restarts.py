@@ -18,6 +18,7 @@ import numpy as np
 from rayfish.envs.env_kind import is_rllib_multi_agent
 from rayfish.envs.play import ALL
 from rayfish.envs.tasks import task_settable
+from rayfish.envs.wrappers import AgentsWrapper, Transparent
 from rayfish.errors import EnvironmentFault
 
 SKIP, TRUNCATE = "skip", "truncate"
@@ -53,7 +54,7 @@ def restarting(make: Callable[[], Any], name: str, failed: str) -> Any:
     return kind(env, make, name, failed)
 
 
-class _Restarts:
+class _Restarts(Transparent):
     """What the wrappers share: remaking, seeds, and the limit."""
 
     def __init__(self, env: Any, make: Callable[[], Any], name: str, failed: str) -> None:
@@ -67,12 +68,6 @@ class _Restarts:
         self._reseed = self._pending = False
         self._seed: Any = None
         self._count = self._steps = self._in_a_row = 0
-
-    def __getattr__(self, name: str) -> Any:
-        """What callbacks read of an environment is found behind this wrapper, too; nothing private."""
-        if name.startswith("_") or name == "env":
-            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
-        return getattr(self.env, name)
 
     def reset(self, *, seed: Any = None, options: dict[str, Any] | None = None) -> Any:
         """Start an episode."""
@@ -193,18 +188,8 @@ class Restarting(_Restarts, gym.Wrapper):
     """A single-agent environment."""
 
 
-class RestartingAgents(_Restarts, gym.Wrapper):
+class RestartingAgents(_Restarts, AgentsWrapper):
     """RLlib's `MultiAgentEnv`."""
-
-    @property
-    def agents(self) -> list[Any]:
-        """The live agents."""
-        return self.unwrapped.agents
-
-    @property
-    def possible_agents(self) -> list[Any]:
-        """Every agent that may appear."""
-        return self.unwrapped.possible_agents
 
     def _counted(self, observation: Any, info: Any, restarts: int) -> Any:
         if not restarts or not observation:

@@ -24,6 +24,7 @@ import numpy as np
 from rayfish.envs import guard, restarts
 from rayfish.envs.env_kind import EnvInfo
 from rayfish.envs.play import AgentStep, Player
+from rayfish.envs.space_check import same
 from rayfish.generators import generators, set_generators, undisturbed
 from rayfish.nested import first_leaf
 
@@ -76,7 +77,7 @@ def why_not_pickled(vector: Any) -> str:
             seen = [again.step(actions)[:4] for actions in script[_STEPS_BEFORE:]]
         except Exception as error:
             return f"{type(error).__name__}: {error}".strip(": ").splitlines()[0]
-    return "" if _equal(expected, seen) else "a copy made by pickle goes on differently"
+    return "" if same(expected, seen) else "a copy made by pickle goes on differently"
 
 
 @contextmanager
@@ -168,7 +169,7 @@ def _trial(env: Any, way: str, actions: dict[Any, gym.Space[Any]]) -> str:
     seen, _ = _play(copy, _STEPS_AFTER, chosen)
     if again is not env:
         guard.close(again)
-    return "" if _equal(expected, seen) else f"a copy made by {way} goes on differently"
+    return "" if same(expected, seen) else f"a copy made by {way} goes on differently"
 
 
 def _play(player: Player, steps: int, script: list[Any] | None = None) -> tuple[list[AgentStep], list[Any]]:
@@ -183,19 +184,6 @@ def _play(player: Player, steps: int, script: list[Any] | None = None) -> tuple[
             moments.append(player.reset())
         chosen.append(actions)
     return moments, chosen
-
-
-def _equal(a: Any, b: Any) -> bool:
-    if isinstance(a, AgentStep):
-        return _equal(vars(a), vars(b))
-    if isinstance(a, dict):
-        return isinstance(b, dict) and a.keys() == b.keys() and all(_equal(a[key], b[key]) for key in a)
-    if isinstance(a, list | tuple):
-        return len(a) == len(b) and all(_equal(x, y) for x, y in zip(a, b, strict=True))
-    left, right = (np.asarray(value.cpu() if hasattr(value, "cpu") else value) for value in (a, b))
-    if left.dtype.kind == "f":
-        return np.array_equal(left, right, equal_nan=True)
-    return np.array_equal(left, right)
 
 
 def _offers_state(env: Any) -> bool:

@@ -17,7 +17,7 @@ import numpy as np
 
 from rayfish.envs.env_kind import is_rllib_multi_agent
 from rayfish.envs.play import ALL
-from rayfish.envs.values import legal_sample
+from rayfish.envs.space_check import legal_sample
 from rayfish.generators import undisturbed
 from rayfish.legacy import gym_spaces
 
