@@ -8,8 +8,9 @@ from pathlib import Path
 
 from ray.core.generated import gcs_pb2
 from ray.rllib.algorithms.algorithm_config import AlgorithmConfig
+from ray.tune.registry import register_env
 
-from rayfish.compat import hydra_defaults, ray_internals
+from rayfish.compat import hydra_defaults, ray_internals, ray_node
 
 
 class Worker:
@@ -31,6 +32,12 @@ def test_the_actor_table_knows_an_actors_process(ray_session):
     pid = ray_session.get(actor.pid.remote())
     data = gcs_pb2.ActorTableData.FromString(ray_internals.actor_table().get_actor_info(actor._actor_id))
     assert (data.pid, data.num_restarts) == (pid, 0)
+
+
+def test_a_creator_that_was_registered_with_ray_is_found(ray_session):
+    register_env("compat-names", make := lambda config: config)
+    assert ray_node.registered_creator("compat-names")(7) == make(7) == 7
+    assert ray_node.registered_creator("compat-no-names") is None
 
 
 def test_rllib_marks_deprecated_parameters_with_the_value():

@@ -10,7 +10,7 @@ from rayfish.errors import RayfishError
 
 if TYPE_CHECKING:
     from rayfish.envs.build import EnvInfo
-    from rayfish.envs.findings import Finding
+    from rayfish.envs.check import Finding
     from rayfish.terminal import Console
 
 app = typer.Typer(help="Look at environments: list them, check one.", no_args_is_help=True)
@@ -135,7 +135,7 @@ def _info(env: Any, name: str) -> EnvInfo | None:
 
 def _unlearnable(info: EnvInfo | None) -> list[Finding]:
     """Spaces that no algorithm takes; PPO takes every kind that any of them does."""
-    from rayfish.envs.findings import Finding
+    from rayfish.envs.check import Finding
     from rayfish.models.check import space_problems
 
     if info is None:

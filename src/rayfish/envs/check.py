@@ -12,7 +12,8 @@ import re
 import time
 import traceback
 import warnings
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Literal
 
 import cloudpickle
 import gymnasium as gym
@@ -20,10 +21,10 @@ import numpy as np
 
 from rayfish.envs import contract, space_check
 from rayfish.envs.env_kind import DEFAULT_AGENT, agents_and_spaces, in_short, is_parallel, max_steps
-from rayfish.envs.findings import Finding, Report
 from rayfish.envs.play import ALL, AgentStep, Player, play
 from rayfish.errors import EnvironmentFault
 from rayfish.experiment.imports import user_frame
+from rayfish.generators import undisturbed
 from rayfish.legacy import env_api
 
 _EPISODES = 3
@@ -32,16 +33,62 @@ _LONG = 10_000
 _SPEED_SECONDS = 0.4
 
 
+Level = Literal["error", "warning", "note", "ok"]
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One result of a check.
+
+    :param level: "error" stops training, "warning" may spoil it, "note" is good to know, "ok" is fine
+    :param topic: what was checked ("reset", "observations", "speed")
+    """
+
+    level: Level
+    topic: str
+    what: str
+    hint: str = ""
+
+
+class Report:
+    """Findings so far; a topic's errors are kept once each, however often they occur."""
+
+    def __init__(self) -> None:
+        self.findings: list[Finding] = []
+
+    def add(self, level: Level, topic: str, what: str, hint: str = "") -> None:
+        """Keep a finding unless the same topic already has one with the same remedy."""
+        known = ((seen.level, seen.topic, seen.hint) for seen in self.findings)
+        if not hint or (level, topic, hint) not in known:
+            self.findings.append(Finding(level, topic, what, hint))
+
+    def fine(self, topic: str, what: str) -> None:
+        """Say that a topic is in order, when nothing was found against it."""
+        if not self.has(topic):
+            self.findings.append(Finding("ok", topic, what))
+
+    def has(self, *topics: str) -> bool:
+        """Whether there is an error or warning under one of the topics."""
+        return any(seen.topic in topics and seen.level in ("error", "warning") for seen in self.findings)
+
+    def sorted(self) -> list[Finding]:
+        """The worst first; a topic that turned out bad is not also called fine."""
+        order = {"error": 0, "warning": 1, "note": 2, "ok": 3}
+        kept = [seen for seen in self.findings if seen.level != "ok" or not self.has(seen.topic)]
+        return sorted(kept, key=lambda seen: order[seen.level])
+
+    @property
+    def broken(self) -> bool:
+        """Whether any error was found."""
+        return any(seen.level == "error" for seen in self.findings)
+
+
 class _Stop(Exception):
     """A fault that leaves the later checks nothing to stand on."""
 
 
 def check(env: Any, *, seed: int = 0) -> list[Finding]:
-    """Look at an environment as training will use it; errors first, each with its remedy.
-
-    :param env: what `rayfish.envs.build.make` gives
-    :param seed: of the random episodes
-    """
+    """Look at an environment as training will use it; errors first, each with its remedy."""
     report = Report()
     try:
         player = _spaces(env, report)
@@ -69,21 +116,14 @@ def _spaces(env: Any, report: Report) -> Player:
         whose = "" if agent == DEFAULT_AGENT else f" of {agent!r}"
         space = actions[agent]
         if isinstance(space, gym.spaces.Box) and not space.is_bounded():
-            report.add(
-                "warning",
-                "spaces",
-                f"the action space{whose} has no bounds: {in_short(space)}",
-                "give it low and high, so that actions can be scaled to what the environment understands",
-            )
+            what = f"the action space{whose} has no bounds: {in_short(space)}"
+            hint = "give it low and high, so that actions can be scaled to what the environment understands"
+            report.add("warning", "spaces", what, hint)
         seen = observations[agent]
         image = isinstance(seen, gym.spaces.Box) and len(seen.shape) == 3 and seen.dtype != np.uint8
         if image and np.all(seen.high == 255):  # type: ignore[attr-defined]
-            report.add(
-                "note",
-                "spaces",
-                f"images{whose} are {seen.dtype}, 0 to 255",
-                "declare dtype=np.uint8: four times less memory, and models scale it by themselves",
-            )
+            hint = "declare dtype=np.uint8: four times less memory, and models scale it by themselves"
+            report.add("note", "spaces", f"images{whose} are {seen.dtype}, 0 to 255", hint)
     kinds = {f"observations {in_short(observations[a])}, actions {in_short(actions[a])}" for a in agents}
     said = kinds.pop() if len(kinds) == 1 else f"{len(kinds)} kinds of observations and actions"
     if agents != (DEFAULT_AGENT,):
@@ -143,12 +183,9 @@ def _episodes(env: Any, player: Player, seed: int, report: Report) -> None:
             report.add("error", "step", _raised("an episode", error), "fix that line")
             raise _Stop from error
         if is_parallel(env) and player.now.over and env.agents:
-            report.add(
-                "error",
-                "agents",
-                f"all agents are done, but env.agents is still {list(env.agents)}",
-                "take an agent out of self.agents in the step in which it is terminated or truncated",
-            )
+            what = f"all agents are done, but env.agents is still {list(env.agents)}"
+            hint = "remove an agent from self.agents in the step in which it is terminated or truncated"
+            report.add("error", "agents", what, hint)
     report.fine("observations", f"in their space over {seen['steps']:,} steps")
     report.fine("reward", "a finite number at every step")
     if seen["masked"]:
@@ -172,19 +209,13 @@ def _repeatable(player: Player, seed: int, report: Report) -> None:
     if not difference:
         report.fine("seed", "the same seed gives the same episode")
         return
-    states = random.getstate(), np.random.get_state()
-    globally = not _difference(player, seed, reseed=True)
-    random.setstate(states[0])
-    np.random.set_state(states[1])
+    with undisturbed():
+        globally = not _difference(player, seed, reseed=True)
     cause = "it draws from a generator that reset() does not seed, or keeps state between episodes"
     if globally:
         cause = "it draws from the global `random` or `np.random`"
-    report.add(
-        "warning",
-        "seed",
-        f"the same seed gives different episodes: {difference}; {cause}",
-        "call super().reset(seed=seed) and draw only from self.np_random",
-    )
+    what = f"the same seed gives different episodes: {difference}; {cause}"
+    report.add("warning", "seed", what, "call super().reset(seed=seed) and draw only from self.np_random")
 
 
 def _difference(player: Player, seed: int, *, reseed: bool = False) -> str:
@@ -222,19 +253,13 @@ def _endings(env: Any, player: Player, seed: int, report: Report) -> None:
             lengths.append(steps)
     said = f"at most {limit:,} steps" if limit else "no limit that can be seen"
     if limit is None and not lengths:
-        report.add(
-            "warning",
-            "episode end",
-            f"no episode of random actions ended within {steps:,} steps, and there is no time limit",
-            "set rollouts.horizon=1000 (or what suits the task): returns are only known once episodes end",
-        )
+        what = f"no episode of random actions ended within {steps:,} steps, and there is no time limit"
+        hint = "set rollouts.horizon=1000 (or what suits the task): returns are only known once episodes end"
+        report.add("warning", "episode end", what, hint)
     elif lengths and max(lengths) <= 1:
-        report.add(
-            "warning",
-            "episode end",
-            f"all {len(lengths)} episodes ended after one step",
-            "look at what sets terminated, unless the task is a bandit",
-        )
+        what = f"all {len(lengths)} episodes ended after one step"
+        hint = "look at what sets terminated, unless the task is a bandit"
+        report.add("warning", "episode end", what, hint)
     else:
         shortest, longest = min(lengths, default=0), max(lengths, default=0)
         span = f"{longest:,}" if shortest == longest else f"{shortest:,} to {longest:,}"
@@ -268,13 +293,11 @@ def _speed(player: Player, seed: int, report: Report) -> None:
 def _pickle(env: Any, report: Report) -> None:
     """A checkpoint keeps the running episodes of environments that pickle."""
     try:
-        size = len(cloudpickle.dumps(env))
+        report.fine("pickling", f"a copy takes {len(cloudpickle.dumps(env)) / 1024:,.0f} kB")
     except Exception as error:
         what = f"it cannot be pickled ({type(error).__name__}: {error})"
         hint = "fine for training; a resumed run starts new episodes. Keep open files and windows out of self"
         report.add("note", "pickling", what, hint)
-    else:
-        report.fine("pickling", f"a copy takes {size / 1024:,.0f} kB")
 
 
 def _gymnasium_opinion(env: Any, report: Report) -> None:

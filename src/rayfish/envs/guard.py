@@ -23,17 +23,14 @@ from rayfish.envs.env_kind import agents_and_spaces, is_rllib_multi_agent
 from rayfish.envs.space_check import Faults, faults, is_finite, observed, reward_faults
 from rayfish.envs.wrappers import AgentsWrapper, Transparent
 from rayfish.errors import EnvironmentFault
-from rayfish.supervise.error_messages import NOTE, source_of
+from rayfish.supervise.error_messages import NOTE, first_line, source_of
 from rayfish.supervise.watchdog import Call, activity
 
 _logger = logging.getLogger(__name__)
 
 
 def guarded(env: Any, name: str) -> Any:
-    """`env` with its guard around it.
-
-    :param name: how the experiment names the environment
-    """
+    """`env` with its guard around it."""
     if isinstance(env, gym.vector.VectorEnv):
         return VectorGuard(env, name)
     return AgentsGuard(env, name) if is_rllib_multi_agent(env) else Guard(env, name)
@@ -45,8 +42,7 @@ def close(env: Any) -> None:
         env.close()
     except Exception as error:
         inner = getattr(env, "unwrapped", env)
-        text = f"{type(error).__name__}: {error}".splitlines()[0]
-        _warn_once(f"{type(inner).__name__}.close() failed: {text}")
+        _warn_once(f"{type(inner).__name__}.close() failed: {first_line(error)}")
         if isinstance(inner, gym.vector.VectorEnv):
             inner.closed = True  # else its __del__ closes it again
 
@@ -57,10 +53,13 @@ def _warn_once(text: str) -> None:
 
 
 class _Guarding(Transparent):
-    """What the guards share: which step of the episode it is, and how a fault is reported."""
+    """What the guards share: the checks, the step of the episode, and how a fault is reported."""
 
-    name: str
-    episode_step: int
+    def __init__(self, env: Any, name: str = "") -> None:
+        super().__init__(env)  # type: ignore[call-arg]
+        self.name = name
+        self.episode_step = 0
+        self._observation = observed(getattr(env, "observation_space", None))
 
     def reset(self, *, seed: Any = None, options: dict[str, Any] | None = None) -> Any:
         """Start an episode; its first observation is checked."""
@@ -84,20 +83,16 @@ class _Guarding(Transparent):
         close(self.env)
 
     def _fits(self, observation: Any) -> bool:
-        """Whether an observation can be learnt from."""
-        raise NotImplementedError
+        return self._observation.fits(observation)
 
     def _pays(self, reward: Any) -> bool:
-        """Whether a reward is finite."""
-        raise NotImplementedError
+        return is_finite(reward)
 
     def _observation_faults(self, observation: Any) -> Faults:
-        """What is wrong with an observation, in words."""
-        raise NotImplementedError
+        return faults(observation, self.env.observation_space, "observation", strict=False)
 
     def _reward_faults(self, reward: Any) -> Faults:
-        """What is wrong with a reward, in words."""
-        raise NotImplementedError
+        return reward_faults(reward, strict=False)
 
     def _called(self, method: str, *arguments: Any, **options: Any) -> Any:
         mine, me = activity(), threading.get_ident()
@@ -138,12 +133,9 @@ class Guard(_Guarding, gym.Wrapper):
     """
 
     def __init__(self, env: gym.Env, name: str = "") -> None:
-        super().__init__(env)
-        self.name = name
-        self.episode_step = 0
+        super().__init__(env, name)
         # Vectors write their autoreset mode into the metadata: keep that out of the class they share.
         self.metadata = dict(env.metadata or {})
-        self._observation = observed(env.observation_space)
 
     def step(self, action: Any) -> Any:
         """One step; what it returns is checked."""
@@ -152,26 +144,12 @@ class Guard(_Guarding, gym.Wrapper):
             return (copy.deepcopy(result[0]), *result[1:])
         return result
 
-    def _fits(self, observation: Any) -> bool:
-        return self._observation.fits(observation)
-
-    def _pays(self, reward: Any) -> bool:
-        return is_finite(reward)
-
-    def _observation_faults(self, observation: Any) -> Faults:
-        return faults(observation, self.observation_space, "observation", strict=False)
-
-    def _reward_faults(self, reward: Any) -> Faults:
-        return reward_faults(reward, strict=False)
-
 
 class AgentsGuard(_Guarding, AgentsWrapper):
     """RLlib's `MultiAgentEnv` whose observations and rewards are checked agent by agent."""
 
     def __init__(self, env: Any, name: str = "") -> None:
-        super().__init__(env)
-        self.name = name
-        self.episode_step = 0
+        super().__init__(env, name)
         _, spaces, _ = agents_and_spaces(env)
         self._observations = {agent: observed(space) for agent, space in spaces.items()}
 
@@ -207,23 +185,11 @@ class AgentsGuard(_Guarding, AgentsWrapper):
 
 
 class VectorGuard(_Guarding, gym.vector.VectorWrapper):
-    """A `VectorEnv` that steps many copies at once, checked as a whole."""
-
-    def __init__(self, env: gym.vector.VectorEnv, name: str = "") -> None:
-        super().__init__(env)
-        self.name = name
-        self.episode_step = 0  # of the whole vector: copies begin their episodes at different times
-        self._observation = observed(env.observation_space)
-
-    def _fits(self, observations: Any) -> bool:
-        return self._observation.fits(observations)
+    """A `VectorEnv` that steps many copies at once, checked as a whole; it counts the steps of all copies."""
 
     def _pays(self, rewards: Any) -> bool:
         array = np.asarray(rewards)
         return array.shape == (self.num_envs,) and bool(np.isfinite(array.astype(float)).all())
-
-    def _observation_faults(self, observations: Any) -> Faults:
-        return faults(observations, self.observation_space, "observations", strict=False)
 
     def _reward_faults(self, rewards: Any) -> Faults:
         return faults(rewards, gym.spaces.Box(-np.inf, np.inf, (self.num_envs,)), "rewards", strict=False)

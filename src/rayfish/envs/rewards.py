@@ -40,10 +40,7 @@ class Clip:
 
 
 def clip_of(value: Any) -> Clip | None:
-    """What `environment.clip_rewards` says; None when rewards stay as they are.
-
-    :raises ClipFault: it says nothing sensible
-    """
+    """What `environment.clip_rewards` says; None when rewards stay as they are."""
     if value is None or value is False:
         return None
     if value is True:

@@ -93,7 +93,7 @@ class _Tuple(Observed):
         return all(part.fits(one) for part, one in zip(self._parts, value, strict=True))
 
 
-def observed(space: gym.Space) -> Observed:
+def observed(space: gym.Space | None) -> Observed:
     """The fast test of a space."""
     if isinstance(space, spaces.Dict):
         return _Dict(space)

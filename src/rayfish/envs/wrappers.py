@@ -108,10 +108,7 @@ class LastFault(EnvironmentFault):
 
 
 def observing_last(env: Any, *, action: bool, reward: bool) -> Any:
-    """`env` with `environment.observe_last_action` and `observe_last_reward`.
-
-    :raises LastFault: it has several agents
-    """
+    """`env` with `environment.observe_last_action` and `observe_last_reward`."""
     if not (action or reward):
         return env
     if not isinstance(env, gym.Env) or hasattr(env.unwrapped, "possible_agents"):
