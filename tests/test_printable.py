@@ -12,8 +12,9 @@ from rayfish.cli.main import show
 from rayfish.errors import RayfishError
 from rayfish.metrics.console import open_console
 from rayfish.metrics.stop import StopConditions
-from rayfish.printable import printable, printable_output
+from rayfish.streams import printable_output
 from rayfish.terminal import Console, print_step
+from rayfish.text import printable
 
 RED = "\x1b[31mred\x1b[0m"
 TITLE = "\x1b]0;owned\x07"

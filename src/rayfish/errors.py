@@ -8,6 +8,7 @@ into `hint`.
 from __future__ import annotations
 
 import difflib
+import textwrap
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -64,7 +65,7 @@ class ConfigError(RayfishError):
         self.problems = list(problems)
         count = len(self.problems)
         head = "1 problem in the experiment:" if count == 1 else f"{count:,} problems in the experiment:"
-        shown = [_indent(str(problem)) for problem in self.problems[:MOST_SHOWN]]
+        shown = [textwrap.indent(str(problem), "  ") for problem in self.problems[:MOST_SHOWN]]
         more = [f"  and {count - MOST_SHOWN:,} more"] if count > MOST_SHOWN else []
         super().__init__("\n".join([head, *shown, *more]))
 
@@ -117,7 +118,3 @@ def suggest(word: str, known: Iterable[str], otherwise: str = "") -> str:
     names = list(known)
     close = did_you_mean(word, names)
     return f"did you mean {' or '.join(close)}?" if close else otherwise or f"there are {', '.join(names)}"
-
-
-def _indent(text: str) -> str:
-    return "\n".join("  " + line for line in text.splitlines())

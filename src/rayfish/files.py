@@ -225,13 +225,9 @@ def exchange(a: Path, b: Path) -> None:
 
 def sync_folder(folder: Path) -> None:
     """Make a rename itself survive a power cut; some file systems do not offer it."""
-    try:
+    with suppress(OSError):
         handle = os.open(folder, os.O_RDONLY)
-    except OSError:
-        return
-    try:
-        os.fsync(handle)
-    except OSError:
-        pass
-    finally:
-        os.close(handle)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)

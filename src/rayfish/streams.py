@@ -1,47 +1,71 @@
-"""A console that may go away: a closed pipe or terminal costs its output, never the work."""
+"""Stand-ins for stdout and stderr: one that may go away, one that prints no escape sequences."""
 
 from __future__ import annotations
 
 import errno
 import io
-import logging
 import os
 import sys
 import threading
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from typing import Any, TextIO
 
+from rayfish.text import printable
+
 _GONE = (errno.EPIPE, errno.EIO, errno.EBADF, errno.ENXIO)
-_logger = logging.getLogger(__name__)
 
 
-class SteadyStream(io.TextIOBase):
-    """Stands in for stdout or stderr; what cannot be written there is dropped, and reported once in the log.
-
-    :param wrapped: the real stream
-    """
+class StreamProxy(io.TextIOBase):
+    """A text stream in front of `wrapped`, the real one; subclasses change how text is written."""
 
     def __init__(self, wrapped: TextIO) -> None:
-        self._wrapped = wrapped
-        self._gone = False
+        self.wrapped = wrapped
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self._wrapped, name)
+        return getattr(self.wrapped, name)
 
     @property
     def encoding(self) -> str:  # type: ignore[override]
         """The real stream's encoding."""
-        return self._wrapped.encoding
+        return self.wrapped.encoding
 
     @property
     def errors(self) -> str | None:  # type: ignore[override]
         """What the real stream does with characters that it cannot encode."""
-        return self._wrapped.errors
+        return self.wrapped.errors
+
+    def flush(self) -> None:
+        """Flush the real stream."""
+        self.wrapped.flush()
+
+    def fileno(self) -> int:
+        """The real stream's descriptor."""
+        return self.wrapped.fileno()
+
+    def isatty(self) -> bool:
+        """Whether the real stream is a terminal."""
+        return self.wrapped.isatty()
+
+    def writable(self) -> bool:
+        """Always."""
+        return True
+
+
+class SteadyStream(StreamProxy):
+    """A closed pipe or terminal costs its output, never the work: what cannot be written is dropped.
+
+    The log says so once.
+    """
+
+    def __init__(self, wrapped: TextIO) -> None:
+        super().__init__(wrapped)
+        self._gone = False
 
     def write(self, text: str) -> int:
         """Write what can be written; the whole text counts as written."""
         try:
-            return self._wrapped.write(text)
+            return self.wrapped.write(text)
         except OSError as error:
             self._failed(error)
             return len(text)
@@ -49,21 +73,9 @@ class SteadyStream(io.TextIOBase):
     def flush(self) -> None:
         """Flush the real stream."""
         try:
-            self._wrapped.flush()
+            self.wrapped.flush()
         except OSError as error:
             self._failed(error)
-
-    def fileno(self) -> int:
-        """The real stream's descriptor."""
-        return self._wrapped.fileno()
-
-    def isatty(self) -> bool:
-        """Whether the real stream is a terminal."""
-        return self._wrapped.isatty()
-
-    def writable(self) -> bool:
-        """Always."""
-        return True
 
     def _failed(self, error: OSError) -> None:
         if self._gone or error.errno not in _GONE:  # a full disk may have room again
@@ -71,13 +83,21 @@ class SteadyStream(io.TextIOBase):
         self._gone = True
         with suppress(OSError):  # what it has buffered, and what writes past it, must not fail either
             nowhere = os.open(os.devnull, os.O_WRONLY)
-            os.dup2(nowhere, self._wrapped.fileno())
+            os.dup2(nowhere, self.wrapped.fileno())
             os.close(nowhere)
-        line = (
-            f"{getattr(self._wrapped, 'name', 'the console')} is gone ({error.strerror}): going on without it"
-        )
+        import logging
+
+        name = getattr(self.wrapped, "name", "the console")
+        line = f"{name} is gone ({error.strerror}): continuing without it"
         # From another thread: this one may hold the lock of a display.
-        threading.Thread(target=_logger.warning, args=(line,), daemon=True).start()
+        threading.Thread(target=logging.getLogger(__name__).warning, args=(line,), daemon=True).start()
+
+
+def steady(stream: TextIO | None) -> TextIO:
+    """The stream as one that never fails; a missing one (`>&-`) takes everything and shows nothing."""
+    if stream is None:
+        return open(os.devnull, "w", encoding="utf-8")  # noqa: PTH123
+    return stream if isinstance(stream, SteadyStream) else SteadyStream(stream)  # type: ignore[return-value]
 
 
 def open_closed() -> None:
@@ -92,8 +112,26 @@ def open_closed() -> None:
             setattr(sys, name, open(number, mode, encoding="utf-8", closefd=False))  # noqa: SIM115
 
 
-def steady(stream: TextIO | None) -> TextIO:
-    """The stream as one that never fails; a missing one (`>&-`) takes everything and shows nothing."""
-    if stream is None:
-        return open(os.devnull, "w", encoding="utf-8")  # noqa: PTH123
-    return stream if isinstance(stream, SteadyStream) else SteadyStream(stream)  # type: ignore[return-value]
+class PrintableStream:
+    """A stream that writes printable text; Rich's consoles, which style text themselves, bypass it."""
+
+    def __init__(self, stream: Any) -> None:
+        self.rich_proxied_file = stream
+
+    def write(self, text: str) -> int:
+        """Write what is printable of a text; a line may end with a carriage return (a progress bar)."""
+        return int(self.rich_proxied_file.write("\r".join(map(printable, text.split("\r")))))
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.rich_proxied_file, name)
+
+
+@contextmanager
+def printable_output() -> Iterator[None]:
+    """While entered, what is printed to stdout and stderr loses its escape sequences."""
+    streams = sys.stdout, sys.stderr
+    sys.stdout, sys.stderr = map(PrintableStream, streams)  # type: ignore[assignment]
+    try:
+        yield
+    finally:
+        sys.stdout, sys.stderr = streams

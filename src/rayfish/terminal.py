@@ -15,7 +15,7 @@ from rich.console import ConsoleOptions, RenderableType
 from rich.segment import Segment
 from rich.text import Text
 
-from rayfish.printable import printable
+from rayfish.text import printable
 
 
 class Console(RichConsole):

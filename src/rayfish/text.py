@@ -1,8 +1,25 @@
-"""Numbers as people read them."""
+"""Text as people read it: numbers in words, foreign text without escape sequences. Imports nothing heavy."""
 
 from __future__ import annotations
 
 import math
+import re
+
+_UNSAFE = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+_SEQUENCE = re.compile(
+    r"\x1b[\]PX^_][^\x07\x1b\n]*(?:\x07|\x1b\\|(?=\x1b))"  # OSC, DCS and the like, up to their end
+    r"|(?:\x1b\[|\x9b)[0-?]*[ -/]*[@-~]"  # CSI: colours, the cursor
+    r"|\x1b[ -/]*[0-~]"  # two or three characters: a reset, a character set
+    rf"|{_UNSAFE.pattern}"
+)
+
+
+def printable(text: str) -> str:
+    """Text of environments, workers and files without escape sequences and control characters.
+
+    They may move the cursor, change the window's title or hide what follows. Tabs and newlines stay.
+    """
+    return _SEQUENCE.sub("", text) if _UNSAFE.search(text) else text
 
 
 def count(value: float) -> str:
@@ -20,8 +37,6 @@ def number(value: float) -> str:
     if not math.isfinite(value):
         return str(value)
     size = abs(value)
-    if size >= 10_000:
-        return f"{value:,.0f}"
     if size >= 1000 or float(value).is_integer():
         return f"{value:,.0f}"
     if size >= 100:
@@ -33,11 +48,9 @@ def number(value: float) -> str:
 
 def rate(value: float) -> str:
     """A rate: 950, 10.4k, 2.03M."""
-    for limit, suffix in ((1e6, "M"), (1e4, "k")):
-        if value >= limit:
-            scaled = value / (1e6 if suffix == "M" else 1e3)
-            return f"{scaled:.3g}{suffix}"
-    return f"{value:,.0f}"
+    if value >= 1e6:
+        return f"{value / 1e6:.3g}M"
+    return f"{value / 1e3:.3g}k" if value >= 1e4 else f"{value:,.0f}"
 
 
 def duration(seconds: float) -> str:

@@ -29,9 +29,9 @@ LIMIT = "fault_tolerance.max_num_env_runner_restarts"
 ANEW = "fault_tolerance.restart_failed_sub_environments=true"
 FAULTS = [
     Fault("env raises", train("breaks"), "the motor is hot (world.py:29 in breaks, in step", here=True),
-    Fault("env returns nan", train("not_a_number"), "an observation with nan at index 0 of shape (2,)"),
-    Fault("env returns another shape", train("grows"), "an observation of shape (3,)", here=True),
-    Fault("env pays an infinite reward", train("pays_too_much"), "a reward of inf", here=True),
+    Fault("env returns nan", train("not_a_number"), "observation[0] is NaN"),
+    Fault("env returns another shape", train("grows"), "observation has shape (3,)", here=True),
+    Fault("env pays an infinite reward", train("pays_too_much"), "the reward is inf", here=True),
     Fault("env hangs", train("hangs", HANG), "(at world.py:42 in hangs"),
     Fault("env hangs in c code", train("hangs_in_c", HANG), "(at world.py:47 in hangs_in_c"),
     Fault("env runs out of memory", train("takes_all_memory"), "MemoryError"),

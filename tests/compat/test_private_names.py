@@ -7,8 +7,9 @@ import os
 from pathlib import Path
 
 from ray.rllib.algorithms.algorithm_config import AlgorithmConfig
+from ray.tune.registry import register_env
 
-from rayfish.compat import hydra_defaults, ray_internals
+from rayfish.compat import hydra_defaults, ray_internals, ray_node
 
 
 class Worker:
@@ -30,6 +31,12 @@ def test_rays_table_of_actors_has_an_actors_process(ray_session):
     pid = ray_session.get(actor.pid.remote())
     row = ray_internals.actor_row(actor)
     assert (row.pid, row.num_restarts, row.ActorState.Name(row.state)) == (pid, 0, "ALIVE")
+
+
+def test_a_creator_that_was_registered_with_ray_is_found(ray_session):
+    register_env("compat-names", make := lambda config: config)
+    assert ray_node.registered_creator("compat-names")(7) == make(7) == 7
+    assert ray_node.registered_creator("compat-no-names") is None
 
 
 def test_rllib_marks_deprecated_parameters_with_the_value():

@@ -10,9 +10,9 @@ import pytest
 from gymnasium import spaces
 from pettingzoo import ParallelEnv
 
-from rayfish.envs import values
+from rayfish.envs import space_check
 from rayfish.envs.check import check
-from rayfish.envs.limits import limit_steps
+from rayfish.envs.wrappers import limit_steps
 
 
 class Sound(gym.Env):
@@ -143,7 +143,7 @@ def test_an_observation_outside_its_space_is_told_with_place_and_value(look, wha
 )
 def test_the_reason_a_value_is_not_in_its_space(space, value, what):
     assert not space.contains(value) or value == {"a": 1, "b": 1}
-    texts = [text for text, _ in values.faults(value, space, "x")]
+    texts = [text for text, _ in space_check.faults(value, space, "x")]
     assert any(what in text for text in texts), texts
 
 
@@ -161,7 +161,7 @@ def test_the_reason_a_value_is_not_in_its_space(space, value, what):
 )
 def test_what_a_space_samples_has_no_faults(space):
     for _ in range(20):
-        assert values.faults(space.sample(), space, "x") == []
+        assert space_check.faults(space.sample(), space, "x") == []
 
 
 @pytest.mark.parametrize("reward", [np.ones(1), "3", None, True, float("nan")])

@@ -8,8 +8,8 @@ import pytest
 
 import rayfish
 from rayfish.envs.build import make
-from rayfish.envs.observe_last import LastFault
 from rayfish.envs.spec import EnvSpec
+from rayfish.envs.wrappers import LastFault
 
 
 @pytest.mark.parametrize("name", ["CartPole-v1", "Pendulum-v1"])

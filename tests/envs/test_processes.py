@@ -104,7 +104,7 @@ def test_episodes_begin_anew_in_the_step_that_ends_them_with_seeds_of_their_own(
     [
         ("breaks", ValueError, "ValueError: the motor is hot (world_"),
         ("no_file", FileNotFoundError, "No such file or directory: '/nowhere/at/all' (world_"),
-        ("not_a_number", EnvironmentFault, "returned an observation with nan"),
+        ("not_a_number", EnvironmentFault, "observation[0] is NaN"),
     ],
 )
 def test_a_fault_is_told_as_if_it_had_happened_here(make, fault, kind, said):

@@ -14,7 +14,7 @@ import warnings
 
 import pytest
 
-from rayfish.supervise import log_records
+from rayfish.supervise import worker_messages as messages
 from rayfish.supervise.logs import _Router, capture, setup_worker
 
 
@@ -33,23 +33,23 @@ def batch(*text, pid=7, **more):
 @pytest.fixture
 def router(heard):
     sink, said, file = heard
-    with file.open("a", buffering=1) as log:
+    with file.open("ab", buffering=0) as log:
         yield _Router(log, sink, "WARN"), said, file
 
 
 def test_records_survive_the_journey():
     text = 'two\nlines | with "quotes", \x02, \u2028 and ü'
-    line = log_records.encode("ERROR", "runner 2", "my.env", text)
+    line = messages.encode("ERROR", "runner 2", "my.env", text)
     assert len(line.splitlines()) == 1
-    assert log_records.decode(line.rstrip("\n")) == ("ERROR", "runner 2", "my.env", text)
-    assert log_records.decode("anything else") is None
-    assert log_records.decode(log_records.MARK + "torn") is None
+    assert messages.decode(line.rstrip("\n")) == ("ERROR", "runner 2", "my.env", text)
+    assert messages.decode("anything else") is None
+    assert messages.decode(messages.MARK + "torn") is None
 
 
 def test_a_workers_message_arrives_with_its_name_and_level(router):
     route, said, file = router
     route.worker_batch(
-        batch(log_records.encode("WARNING", "runner 2", "my.env", "too hot\nby far").rstrip("\n"))
+        batch(messages.encode("WARNING", "runner 2", "my.env", "too hot\nby far").rstrip("\n"))
     )
     assert said == [("WARNING", "runner 2", "my.env: too hot\nby far")]
     assert "WARNING  runner 2 | my.env: too hot\n    by far\n" in file.read_text()
@@ -58,7 +58,7 @@ def test_a_workers_message_arrives_with_its_name_and_level(router):
 def test_a_print_is_named_after_its_worker_once_that_is_known(router):
     route, said, _ = router
     route.worker_batch(batch("early"))
-    route.worker_batch(batch(log_records.encode(log_records.HELLO, "runner 3", "7", "").rstrip("\n"), "late"))
+    route.worker_batch(batch(messages.encode(messages.HELLO, "runner 3", "7", "").rstrip("\n"), "late"))
     route.worker_batch(batch("another process", pid=8))
     assert said == [
         ("INFO", "Runner 7", "early"),
@@ -69,7 +69,7 @@ def test_a_print_is_named_after_its_worker_once_that_is_known(router):
 
 def test_an_unfinished_print_does_not_swallow_a_record(router):
     route, said, _ = router
-    route.worker_batch(batch("50 %" + log_records.encode("INFO", "runner 1", "root", "done").rstrip("\n")))
+    route.worker_batch(batch("50 %" + messages.encode("INFO", "runner 1", "root", "done").rstrip("\n")))
     assert said == [("INFO", "Runner 7", "50 %"), ("INFO", "runner 1", "done")]
 
 
@@ -240,11 +240,11 @@ except ZeroDivisionError:
     logging.exception("boom")
 """
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-    found = [log_records.decode(line) for line in done.stderr.splitlines()]
+    found = [messages.decode(line) for line in done.stderr.splitlines()]
     assert [entry[0] for entry in found] == ["HELLO", "HELLO", "INFO", "ERROR"]
     assert found[2] == ("INFO", "runner 4", "my.env", "hello")
     assert found[3][3].startswith("boom\nTraceback")
-    assert log_records.decode(done.stdout.splitlines()[0])[:2] == ("HELLO", "runner 4")
+    assert messages.decode(done.stdout.splitlines()[0])[:2] == ("HELLO", "runner 4")
 
 
 def test_the_driver_needs_no_worker_setup():

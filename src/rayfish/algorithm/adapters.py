@@ -9,7 +9,6 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
-from types import FrameType
 from typing import Any
 
 import gymnasium as gym
@@ -29,7 +28,7 @@ from rayfish.envs.rewards import clipped
 from rayfish.envs.spec import EnvSpec
 from rayfish.envs.vector import GymVector, Vector, holds_tensors
 from rayfish.nested import first_leaf
-from rayfish.supervise import watchdog
+from rayfish.supervise import signals, watchdog
 
 ALL = "__all__"
 
@@ -164,12 +163,8 @@ def _outlive_sigterm() -> None:
     blocked = {signal.SIGTERM, signal.SIGHUP} & signal.pthread_sigmask(signal.SIG_BLOCK, ())
     if blocked and threading.current_thread() is threading.main_thread():
         for number in blocked:
-            signal.signal(number, _go_on)
+            signal.signal(number, signals.ignore)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, blocked)
-
-
-def _go_on(number: int, frame: FrameType | None) -> None:
-    """Does nothing; `SIG_IGN` in its place would be inherited."""
 
 
 def worker_name(context: Any, role: str = "runner") -> str:

@@ -36,13 +36,14 @@ from rayfish.compat.ray_internals import results_in
 from rayfish.compat.rllib_internals import env_to_module_factory
 from rayfish.envs.build import EnvInfo, env_config_of, from_experiment
 from rayfish.envs.resolve import OWN_NAMES
-from rayfish.envs.restarts import OPTION, SKIP, TRUNCATE
+from rayfish.envs.restarts import SKIP, TRUNCATE
 from rayfish.errors import ConfigError, Problem
 from rayfish.experiment.imports import load_object, use_paths
 from rayfish.experiment.legacy_door import epsilon_schedule, todays_recordings
 from rayfish.experiment.mapping import SHARED_POLICY, PolicyMapping, policies_of
 from rayfish.experiment.sections import METHODS, OFFLINE
 from rayfish.experiment.words import in_main_script
+from rayfish.supervise.error_messages import RESTART_OPTION
 from rayfish.supervise.watchdog import Patience
 
 if TYPE_CHECKING:
@@ -196,7 +197,7 @@ def _environment(
         "patience": Patience.of(experiment),
         "vector": fitting.vector,
         "policy": next(iter(policies_of(experiment))) if info.kind == "multi" else "",
-        "failed": (SKIP if fitting.batched else TRUNCATE) if experiment.get(OPTION) else "",
+        "failed": (SKIP if fitting.batched else TRUNCATE) if experiment.get(RESTART_OPTION) else "",
     }
     training = replace(from_experiment(experiment), old_api=info.old_api)  # no worker need try it again
     register_env(name, EnvCreator(training, **common))

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from rayfish.files import parse_json
-from rayfish.printable import printable
+from rayfish.text import printable
 
 Suggestion = tuple[str, str]
 """A word to offer, and a few words of help beside it."""

@@ -11,7 +11,7 @@ from rayfish.text import counted
 
 if TYPE_CHECKING:
     from rayfish.envs.build import EnvInfo
-    from rayfish.envs.findings import Finding
+    from rayfish.envs.check import Finding
     from rayfish.terminal import Console
 
 app = typer.Typer(help="Look at environments: list them, check one.", no_args_is_help=True)
@@ -136,7 +136,7 @@ def _info(env: Any, name: str) -> EnvInfo | None:
 
 def _unlearnable(info: EnvInfo | None) -> list[Finding]:
     """Spaces that no algorithm takes; PPO takes every kind that any of them does."""
-    from rayfish.envs.findings import Finding
+    from rayfish.envs.check import Finding
     from rayfish.models.check import space_problems
 
     if info is None:

@@ -15,7 +15,8 @@ import threading
 from typing import NoReturn
 
 from rayfish.errors import RayfishError, did_you_mean
-from rayfish.printable import printable, printable_output
+from rayfish.streams import printable_output
+from rayfish.text import printable
 
 _HYDRA_FLAGS = (
     *("-cn", "--config-name", "-cd", "--config-dir", "-m", "--multirun"),

@@ -1,10 +1,8 @@
-"""A local Ray with no more processes than a run has use for.
+"""A local Ray with no more processes than a run needs, by private names of Ray.
 
-Left to itself Ray starts a web server although no dashboard is asked for, a monitor that would ask
-a cloud for more machines, and one idle worker per CPU; each is a Python process that imports Ray,
-and on a small machine they compete with the run that is about to begin. What is done about it
-here uses names that are private to Ray: one that another version lacks is passed over, and that
-part of Ray then starts as it always did.
+By default Ray starts a web server even without a dashboard, a monitor that would ask a cloud for more
+machines, and one idle worker per CPU: Python processes that import Ray and compete with the run on a small
+machine. A name that another version of Ray lacks is skipped: that part then starts as usual.
 """
 
 from __future__ import annotations
@@ -60,7 +58,7 @@ def on_loopback() -> Iterator[None]:
 
 
 def import_what_init_imports() -> None:
-    """So that `ray.init` itself imports nothing, and another thread may import what it likes beside it.
+    """So that `ray.init` itself imports nothing while another thread imports.
 
     Two threads that import parts of one package at a time can see each other's unfinished modules.
     """
@@ -70,16 +68,16 @@ def import_what_init_imports() -> None:
 
 
 def _replacements(workers: int) -> list[tuple[str, str, Callable[[Any], Any]]]:
-    """Names of Ray with what stands for them, each made from the original."""
+    """Names of Ray, each with what makes its substitute from the original."""
     services = "ray._private.services"
     found: list[tuple[str, str, Callable[[Any], Any]]] = [
-        (services, "start_api_server", lambda _: _no_server),
-        # Asked, Ray would import the dashboard's packages (half a second) to see whether they are there.
-        ("ray._private.utils", "get_dashboard_dependency_error", lambda _: _not_asked_for),
+        (services, "start_api_server", lambda _: lambda *_, **__: ("", None)),  # no address, no process
+        # Ray would import the dashboard's packages (half a second) to see whether they are installed.
+        ("ray._private.utils", "get_dashboard_dependency_error", lambda _: lambda: ImportError("unused")),
         (services, "get_node", _watchful),
     ]
-    if not workers:  # with workers, it tells when Ray finds no place for one
-        found.append(("ray._private.node:Node", "start_monitor", lambda _: _no_monitor))
+    if not workers:  # with workers, the monitor reports when Ray finds no place for one
+        found.append(("ray._private.node:Node", "start_monitor", lambda _: lambda node: None))
     return found
 
 
@@ -94,19 +92,6 @@ def _replaced(place: str, name: str, new: Callable[[Any], Any]) -> Iterator[None
         yield
     finally:
         setattr(holder, name, original)
-
-
-def _no_server(*_: Any, **__: Any) -> tuple[str, None]:
-    """An address and a process, were there any."""
-    return "", None
-
-
-def _not_asked_for() -> ImportError:
-    return ImportError("no dashboard is asked for")
-
-
-def _no_monitor(node: Any) -> None:
-    """Nothing is ever added to a local Ray."""
 
 
 def _watchful(get_node: Callable[[str, str], Any]) -> Callable[[str, str], Any]:

@@ -19,7 +19,7 @@ PROCESSES = {"gcs_server": "Ray's head", "raylet": "Ray's node manager"}
 """The processes without which a Ray is lost, and what to call them."""
 
 ended_here: set[int] = set()
-"""Processes of Ray that this process has ended itself: nothing that anybody has lost."""
+"""Processes of Ray that this process has ended itself, on purpose."""
 
 
 def node() -> Any:
@@ -28,7 +28,7 @@ def node() -> Any:
 
 
 def local_processes() -> list[Any]:
-    """Those of Ray's processes that this process started and that still run."""
+    """Ray's processes that this process started and that still run."""
     here = node()
     if here is None:
         return []
@@ -37,7 +37,7 @@ def local_processes() -> list[Any]:
 
 
 def end_local_ray() -> None:
-    """Ends the processes of a Ray that this process started, without asking them."""
+    """Kills the processes of a Ray that this process started."""
     here = node()
     if here is not None and here.head:
         here.kill_all_processes(check_alive=False, allow_graceful=False)
@@ -58,6 +58,21 @@ def memory_of_killed(pid: int) -> str:
         return ""
     found = re.search(rf"Selected to kill:.*\bpid={pid}, actual memory used=([\d.]+\w+)", text)
     return found[1] if found else ""
+
+
+def registered_creator(name: str) -> Any | None:
+    """What an imported module gave to `register_env` under a name, without importing Ray.
+
+    Ray's public lookup asks the cluster after `ray.init`, which does not know what was registered before.
+    """
+    module = sys.modules.get("ray.tune.registry")
+    if module is None:  # without it no module can have registered anything
+        return None
+    registry, category = module._global_registry, module.ENV_CREATOR
+    pending = getattr(registry, "_to_flush", {})
+    if (category, name) not in pending and not registry.contains(category, name):
+        return None
+    return registry.get(category, name)
 
 
 @contextmanager

@@ -36,7 +36,7 @@ from rayfish.envs.env_kind import agents_and_spaces
 from rayfish.envs.play import ALL
 from rayfish.envs.restarts import LOST, RESTARTS
 from rayfish.envs.rewards import TRUE_RETURN, true_returns
-from rayfish.envs.vector import GymVector, StepResult, Tree, Vector, _of_one, as_array
+from rayfish.envs.vector import GymVector, StepResult, Tree, Vector, _of_one
 from rayfish.errors import EnvironmentFault
 from rayfish.nested import map_nested
 
@@ -47,11 +47,13 @@ HOOK = "vector_of_agents"
 class AgentsVector(Vector):
     """Environments of several agents in the shape of RLlib's `MultiAgentEnv`, stepped one after the other.
 
-    Slot `e * agents + a` is agent `a` of environment `e`. An agent that is away (not born, or ended
-    before the others) waits; when an environment's last agent ends, it begins again in the same step.
+    Slot `e * agents + a` is agent `a` of environment `e`. An agent that is absent (not born, or ended
+    before the others) waits; when an environment's last agent ends, it resets in the same step.
 
     :param policy: the name of the policy that all agents share
     """
+
+    counted = ("_obs", "_here", "_returns", "_lengths", "finished")
 
     def __init__(self, envs: Sequence[Any], policy: str) -> None:
         super().__init__()
@@ -77,10 +79,7 @@ class AgentsVector(Vector):
         """Itself is what RLlib sees; no attribute, or it would look like a wrapper of itself."""
         return self
 
-    @property
-    def unwrapped(self) -> AgentsVector:
-        """Itself: there is nothing around it."""
-        return self
+    unwrapped = env
 
     @property
     def present(self) -> np.ndarray | None:  # type: ignore[override]
@@ -88,7 +87,7 @@ class AgentsVector(Vector):
         return None if self._here.all() else self._here.copy()
 
     def reset(self, seed: int | None = None) -> Tree:
-        """Begin all episodes, each environment with a seed of its own."""
+        """Reset every environment, each with a seed of its own."""
         self._returns[:], self._lengths[:], self._here[:] = 0.0, 0, False
         for index in range(self.num_envs):
             self._begin(index, None if seed is None else seed + index)
@@ -134,27 +133,19 @@ class AgentsVector(Vector):
             else:
                 left = {agent for agent in obs if over.get(agent) or cut.get(agent)}
                 self._see(base, {agent: seen for agent, seen in obs.items() if agent not in left})
-        slots = np.asarray(ended, np.int64)
-        last = self._stacked(final)
         if lost is not None:
             valid &= ~lost
-        all_here = None if valid.all() else valid
         return StepResult(
             map_nested(np.copy, self._obs),
             rewards,
             terminated,
             truncated,
-            all_here,
-            slots,
-            last,
+            None if valid.all() else valid,
+            np.asarray(ended, np.int64),
+            self._stacked(final),
             present=self.present,
             lost=lost,
         )
-
-    def state(self) -> dict[str, Any]:
-        """Sums of the running episodes, who is there and what they see."""
-        names = ("_obs", "_here", "_returns", "_lengths", "finished")
-        return {name: getattr(self, name) for name in names}
 
     def close(self) -> None:
         """Close every environment."""
@@ -192,13 +183,10 @@ class AgentsVector(Vector):
         return map_nested(lambda leaf, *values: np.asarray(np.stack(values), leaf.dtype), self._obs, *seen)
 
     def _count(self, index: int, infos: dict[Any, Any]) -> None:
-        told = next((true for info in infos.values() if (true := true_returns(info)) is not None), None)
-        earned = float(sum(told.values()) if told is not None else self._returns[index])
-        self.finished.returns.append(earned)
-        self.finished.earned.append(float(self._returns[index]))
-        self.finished.lengths.append(int(self._lengths[index]))
-        self.finished.slots.append(index)
-        self.finished.policy.setdefault(self.policy, []).append(earned)
+        by_agent = next((true for info in infos.values() if (true := true_returns(info)) is not None), None)
+        true = None if by_agent is None else sum(by_agent.values())
+        length = self._lengths[index]
+        self.finished.end(index, self._returns[index], length, true=true, policy=self.policy)
         for info in infos.values():
             self.finished.report(info or {})
 
@@ -206,9 +194,7 @@ class AgentsVector(Vector):
 class AgentSlots(GymVector):
     """Environments of several agents that are stepped as one: what `vector_of_agents` of a class returned.
 
-    :param env: it, with what is wrapped around it
     :param policy: the name of the policy that all agents share
-    :raises EnvironmentFault: it is not what the module's docstring asks for
     """
 
     def __init__(self, env: VectorEnv, policy: str) -> None:
@@ -220,30 +206,28 @@ class AgentSlots(GymVector):
         self._lengths = np.zeros(len(self._returns), np.int64)
 
     def step(self, actions: Any) -> StepResult:
-        """One step of every environment; those that end begin again in it."""
-        obs, rewards, terminated, truncated, infos = self.env.step(actions)
-        obs, rewards = map_nested(as_array, obs), as_array(rewards)
-        terminated, truncated = as_array(terminated).astype(bool), as_array(truncated).astype(bool)
-        lost = self._count_restarts(infos)
-        if lost is not None:  # all of them: they fail as one
-            self._returns[:], self._lengths[:] = 0.0, 0
-            self.lost_steps += len(self._lengths)
-            rewards, ended = rewards.astype(np.float32), np.zeros(0, np.int64)
-            final = map_nested(lambda leaf: leaf[:0], obs)
-            return StepResult(obs, rewards, terminated, truncated, ~lost, ended, final, lost=lost)
-        self._returns += sum(rewards.reshape(-1, len(self.agents)).T)
-        self._lengths += 1
-        over = terminated | truncated
-        ended = np.flatnonzero(over)
-        if ended.size:
-            self._check_together(over.reshape(-1, len(self.agents)))
-        final = self._final(obs, infos, ended)
-        if ended.size:
-            self._count(infos, ended)
-        return StepResult(obs, rewards.astype(np.float32), terminated, truncated, None, ended, final)
+        """One step of every environment; those that end reset in it."""
+        result = super().step(actions)
+        result.rewards = result.rewards.astype(np.float32)
+        return result
 
-    def _check_together(self, over: np.ndarray) -> None:
-        apart = np.flatnonzero(over.any(axis=1) != over.all(axis=1))
+    def _drop(self, lost: np.ndarray) -> None:
+        self._returns[:], self._lengths[:] = 0.0, 0  # all of them: they fail as one
+        self.lost_steps += len(self._lengths)
+
+    def _add(self, rewards: np.ndarray, valid: np.ndarray | None) -> None:
+        if valid is None:
+            self._returns += sum(rewards.reshape(-1, len(self.agents)).T)
+            self._lengths += 1
+
+    def _final(self, obs: Tree, infos: dict[str, Any], ended: np.ndarray) -> Tree:
+        if ended.size:
+            self._check_together(ended)
+        return super()._final(obs, infos, ended)
+
+    def _check_together(self, ended: np.ndarray) -> None:
+        environments, agents = np.unique(ended // len(self.agents), return_counts=True)
+        apart = environments[agents < len(self.agents)]
         if apart.size:
             raise EnvironmentFault(
                 f"of environment {apart[0]} some agents ended and others did not",
@@ -254,14 +238,9 @@ class AgentSlots(GymVector):
         size, last = len(self.agents), infos.get("final_info", {})
         for index in np.unique(ended // size).tolist():
             slots = range(index * size, (index + 1) * size)
-            earned = float(self._returns[index])
-            true = infos.get(TRUE_RETURN)  # of rewards that are clipped
-            told = earned if true is None else float(sum(true[slot] for slot in slots))
-            self.finished.returns.append(told)
-            self.finished.earned.append(earned)
-            self.finished.lengths.append(int(self._lengths[index]))
-            self.finished.slots.append(index)
-            self.finished.policy.setdefault(self.policy, []).append(told)
+            true = sum(infos[TRUE_RETURN][slot] for slot in slots) if TRUE_RETURN in infos else None
+            length = self._lengths[index]
+            self.finished.end(index, self._returns[index], length, true=true, policy=self.policy)
             for slot in slots:
                 self.finished.report(_of_one(last, slot))
             self._returns[index], self._lengths[index] = 0.0, 0

@@ -10,27 +10,15 @@
 from __future__ import annotations
 
 import inspect
+import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
 from rayfish.envs.spec import EnvConfig
 from rayfish.errors import EnvironmentFault, did_you_mean
 
-WHOLE = frozenset({"cfg", "conf", "config", "configuration", "context", "ctx", "env_cfg", "env_conf"}) | {
-    "env_config",
-    "env_context",
-    "env_ctx",
-}
-_MAPPINGS = (
-    "dict",
-    "Dict",
-    "Mapping",
-    "MutableMapping",
-    "EnvContext",
-    "EnvConfig",
-    "EnvConfigDict",
-    "DictConfig",
-)
+_WHOLE = re.compile("_*(env_)?(cfg|conf|config|configuration|context|ctx)")
+_MAPPINGS = re.compile("[Dd]ict|(Mutable)?Mapping|EnvContext|EnvConfig|EnvConfigDict|DictConfig")
 _NAMED = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
 
 
@@ -39,10 +27,7 @@ class EnvConfigFault(EnvironmentFault):
 
 
 def call(target: Callable[..., Any], config: Mapping[str, Any], *, render_mode: str | None = None) -> Any:
-    """Call a class or creator function with `config` in the way its signature asks for.
-
-    :raises EnvConfigFault: a key it does not take, or one it needs and does not get
-    """
+    """Call a class or creator function with `config` in the way its signature asks for."""
     whole: Any = config if hasattr(config, "worker_index") else EnvConfig(config)
     parameters = _parameters(target)
     if parameters is None:  # a builtin without a signature: the plain Gymnasium way
@@ -50,20 +35,17 @@ def call(target: Callable[..., Any], config: Mapping[str, Any], *, render_mode: 
     named = {name: entry for name, entry in parameters.items() if entry.kind in _NAMED}
     first = next(iter(parameters.values()), None)
     if first is not None and _takes_whole(target, first, parameters, config):
-        keywords: dict[str, Any] = {}
-        if render_mode is not None:
-            if "render_mode" in named:
-                keywords["render_mode"] = render_mode
-            else:
-                whole = whole.copy_with_overrides({**whole, "render_mode": render_mode})
-        return target(whole, **keywords)
+        if render_mode is None:
+            return target(whole)
+        if "render_mode" in named:
+            return target(whole, render_mode=render_mode)
+        return target(whole.copy_with_overrides({**whole, "render_mode": render_mode}))
     keywords = dict(config)
-    if first is not None and first.name in WHOLE and isinstance(keywords.get(first.name), Mapping):
+    if first is not None and _WHOLE.fullmatch(first.name) and isinstance(keywords.get(first.name), Mapping):
         # `env_config: {config: {...}}`: what is in it, with the worker's number and the like as ever.
         keywords[first.name] = whole.copy_with_overrides(dict(keywords[first.name]))
-    open_ended = any(entry.kind is inspect.Parameter.VAR_KEYWORD for entry in parameters.values())
     if render_mode is not None:
-        if "render_mode" not in named and not open_ended:
+        if not takes(target, "render_mode"):
             raise EnvironmentFault(
                 f"{label(target)} cannot draw itself: its constructor takes no render_mode",
                 "add render_mode=None to its parameters, keep it as self.render_mode, and write render()",
@@ -79,26 +61,30 @@ def check_keys(target: Callable[..., Any], keywords: Mapping[str, Any]) -> None:
     if parameters is None:
         return
     named = [name for name, entry in parameters.items() if entry.kind in _NAMED]
-    open_ended = any(entry.kind is inspect.Parameter.VAR_KEYWORD for entry in parameters.values())
-    unknown = [] if open_ended else [key for key in keywords if key not in named]
+    unknown = [key for key in keywords if not takes(target, key)]
     if unknown:
         key = unknown[0]
         near = did_you_mean(key, named)
-        takes = f"it takes {', '.join(named)}" if named else "it takes no parameters"
+        offered = f"it takes {', '.join(named)}" if named else "it takes no parameters"
         raise EnvConfigFault(
-            f"{label(target)} takes no {', '.join(repr(name) for name in unknown)}; {takes}",
+            f"{label(target)} takes no {', '.join(repr(name) for name in unknown)}; {offered}",
             f"did you mean {' or '.join(near)}?" if near else f"remove environment.env_config.{key}",
         )
-    missing = [
-        name
-        for name, entry in parameters.items()
-        if entry.default is inspect.Parameter.empty and entry.kind in _NAMED and name not in keywords
-    ]
+    required = [name for name in named if parameters[name].default is inspect.Parameter.empty]
+    missing = [name for name in required if name not in keywords]
     if missing:
         raise EnvConfigFault(
             f"{label(target)} needs {', '.join(map(repr, missing))}, which env_config does not give",
             f"set environment.env_config.{missing[0]}=...",
         )
+
+
+def takes(target: Callable[..., Any], name: str) -> bool:
+    """Whether a function takes a keyword argument of that name, as far as its signature is known."""
+    parameters = _parameters(target)
+    if parameters is None or any(entry.kind is entry.VAR_KEYWORD for entry in parameters.values()):
+        return True
+    return name in parameters and parameters[name].kind in _NAMED
 
 
 def label(target: Any) -> str:
@@ -120,7 +106,7 @@ def _takes_whole(
         return True
     if first.name in config and all(key in parameters for key in config):
         return False
-    if first.name.lstrip("_") in WHOLE or _is_mapping(first.annotation):
+    if _WHOLE.fullmatch(first.name) or _is_mapping(first.annotation):
         return True
     required = [
         entry
@@ -137,7 +123,7 @@ def _is_mapping(annotation: Any) -> bool:
         return False
     text = annotation if isinstance(annotation, str) else getattr(annotation, "__name__", str(annotation))
     head = text.replace("typing.", "").split("|")[0].strip().removeprefix("Optional[")
-    return head.split("[")[0].rsplit(".", 1)[-1].strip("'\" ]") in _MAPPINGS
+    return bool(_MAPPINGS.fullmatch(head.split("[")[0].rsplit(".", 1)[-1].strip("'\" ]")))
 
 
 def _parameters(target: Callable[..., Any]) -> dict[str, inspect.Parameter] | None:

@@ -41,10 +41,7 @@ class Atari:
 
 
 def atari_of(value: Any) -> Atari | None:
-    """What `environment.atari` says; None when games stay as they are.
-
-    :raises AtariFault: an unknown key, or a value of the wrong kind
-    """
+    """What `environment.atari` says; None when games stay as they are."""
     if value is None or value is False:
         return None
     given = {} if value is True else dict(value)
@@ -65,10 +62,7 @@ def atari_of(value: Any) -> Atari | None:
 
 
 def preprocessed(env: Any, settings: Atari | None, name: str) -> Any:
-    """`env` with the preprocessing around it; as it is without `settings`.
-
-    :raises AtariFault: it is no Atari game that shows images, or opencv is missing
-    """
+    """`env` with the preprocessing around it; as it is without `settings`."""
     if settings is None:
         return env
     inner = getattr(env, "unwrapped", env)

@@ -28,16 +28,16 @@ from rayfish.envs.env_kind import (
     is_turn_based,
     max_steps,
 )
-from rayfish.envs.limits import limit_steps
-from rayfish.envs.observe_last import LastFault, observing_last
 from rayfish.envs.resolve import notice as on_name
 from rayfish.envs.resolve import resolve
 from rayfish.envs.rewards import ClipFault
 from rayfish.envs.spec import EVALUATION, EnvConfig, EnvSpec, ImportsFault, env_config_of, from_experiment
 from rayfish.envs.state import find_way, why_not_pickled
 from rayfish.envs.tasks import TaskFault, require_tasks
+from rayfish.envs.wrappers import LastFault, limit_steps, observing_last
 from rayfish.errors import EnvironmentFault, Problem, RayfishError
 from rayfish.experiment.imports import user_frame
+from rayfish.supervise.error_messages import first_line
 
 if TYPE_CHECKING:
     from rayfish.experiment.experiment import Experiment
@@ -66,8 +66,6 @@ def make(spec: EnvSpec, config: Mapping[str, Any] | None = None, *, render_mode:
 
     :param config: the `env_config`: keyword arguments of the constructor, or its one dictionary
         (see `rayfish.envs.arguments`)
-    :param render_mode: given to the constructor when set
-    :raises RayfishError: it cannot be found or made
     """
     config = {} if config is None else config
     source = resolve(spec)
@@ -98,19 +96,17 @@ def _with_vector(info: EnvInfo, spec: EnvSpec, config: Mapping[str, Any]) -> Env
         return replace(info, not_native="its observations are changed on the way")
     try:
         vector = make_vector(spec, config, 2)
+        try:
+            spaces = (vector.single_observation_space, vector.single_action_space)
+            if spaces != (info.observation_space, info.action_space):
+                return replace(info, not_native="its spaces differ from those of a single one")
+            same_step = (vector.metadata or {}).get("autoreset_mode") == gym.vector.AutoresetMode.SAME_STEP
+            saved = why_not_pickled(vector)
+            return replace(info, native=True, native_saved=saved, native_same_step=same_step)
+        finally:
+            guard.close(vector)
     except Exception as error:
-        return replace(info, not_native=f"{type(error).__name__}: {error}".splitlines()[0])
-    try:
-        same = (vector.single_observation_space, vector.single_action_space)
-        if same != (info.observation_space, info.action_space):
-            return replace(info, not_native="its spaces are others than those of a single one")
-        same_step = (vector.metadata or {}).get("autoreset_mode") == gym.vector.AutoresetMode.SAME_STEP
-        saved = why_not_pickled(vector)
-        return replace(info, native=True, native_saved=saved, native_same_step=same_step)
-    except Exception as error:
-        return replace(info, not_native=f"{type(error).__name__}: {error}".splitlines()[0])
-    finally:
-        guard.close(vector)
+        return replace(info, not_native=first_line(error))
 
 
 def _with_agents_vector(info: EnvInfo, spec: EnvSpec, config: Mapping[str, Any]) -> EnvInfo:
@@ -136,16 +132,13 @@ def _with_agents_vector(info: EnvInfo, spec: EnvSpec, config: Mapping[str, Any])
 def make_agents_vector(
     spec: EnvSpec, config: Mapping[str, Any] | None, num_envs: int
 ) -> gym.vector.VectorEnv | None:
-    """Many environments of several agents as one, a slot for each agent; None where the class offers none.
-
-    :raises RayfishError: it offers one that cannot be made
-    """
+    """Many environments of several agents as one, a slot for each agent; None where the class offers none."""
     target = resolve(spec).target
     offered = getattr(target, HOOK, None)
     if not callable(offered) or callable(getattr(target, "set_task", None)):
         return None
     limit = {} if spec.horizon is None else {"max_episode_steps": spec.horizon}
-    if not all(contract._accepts(offered, name) for name in limit):
+    if not all(arguments.takes(offered, name) for name in limit):
         return None
     try:
         return offered(num_envs, **limit, **(config or {}))
@@ -169,10 +162,7 @@ def make_vector(spec: EnvSpec, config: Mapping[str, Any] | None, num_envs: int) 
 
 
 def describe(spec: EnvSpec, config: Mapping[str, Any] | None = None) -> EnvInfo:
-    """The kind, agents, spaces and limits of an environment (made and closed for it).
-
-    :raises RayfishError: it cannot be found or made, or declares no spaces
-    """
+    """The kind, agents, spaces and limits of an environment (made and closed for it)."""
     env = make(spec, config)
     try:
         return info_of(env, spec.name)
@@ -216,31 +206,29 @@ def problems(experiment: Experiment) -> tuple[list[Problem], EnvInfo | None]:
     override = experiment.get(EVALUATION) or {}
     if info is None or not isinstance(override, dict):  # which the check of the keys reports
         return found, info
-    if not (override.get("env_config") or override.get("env")):
+    if not override.get("env_config") and not override.get("env"):
         return found, info
     other = _described(experiment, found, evaluation=True)
     if other is not None:
         for what in ("observation_spaces", "action_spaces"):
             trained, evaluated = getattr(info, what), getattr(other, what)
             if dict(trained) != dict(evaluated):
-                key = "evaluation.evaluation_config.env_config"
-                where = experiment.origins.get(key, "")
-                text = (
-                    f"evaluation has other {what.replace('_', ' ')} than training: {evaluated} and {trained}"
-                )
-                found.append(Problem(key, text, "remove the key that changes the spaces", where))
+                key, kind = f"{EVALUATION}.env_config", what.replace("_", " ")
+                text = f"evaluation has other {kind} than training: {evaluated} and {trained}"
+                hint, where = "remove the key that changes the spaces", experiment.origins.get(key, "")
+                found.append(Problem(key, text, hint, where))
     return found, info
 
 
 def _described(experiment: Experiment, found: list[Problem], *, evaluation: bool) -> EnvInfo | None:
-    prefix = "evaluation.evaluation_config" if evaluation else "environment"
+    prefix = EVALUATION if evaluation else "environment"
     try:
         spec = from_experiment(experiment, evaluation=evaluation)
         env = make(spec, env_config_of(experiment, evaluation=evaluation))
         try:
-            info = info_of(env, spec.name)
+            agents_and_spaces(env)  # raises where they are not declared
             _probe(env, spec.name)
-            info = replace(info, notices=info_of(env, spec.name).notices)  # an adapter now knows what it does
+            info = info_of(env, spec.name)  # after the probe: an adapter now knows what it does
             if not evaluation:
                 require_tasks(experiment, env)
             saved_by, why = find_way(env, dict(info.action_spaces))
@@ -252,15 +240,8 @@ def _described(experiment: Experiment, found: list[Problem], *, evaluation: bool
         key = _KEYS.get(type(error)) or (
             f"{prefix}.env_config" if isinstance(error, arguments.EnvConfigFault) else f"{prefix}.env"
         )
-        where = next(
-            (
-                origin
-                for name, origin in experiment.origins.items()
-                if name == key or name.startswith(key + ".")
-            ),
-            "",
-        )
-        found.append(Problem(key, error.what, error.hint, where))
+        origins = (origin for name, origin in experiment.origins.items() if f"{name}.".startswith(f"{key}."))
+        found.append(Problem(key, error.what, error.hint, next(origins, "")))
         return None
 
 
@@ -318,46 +299,37 @@ def _accepted(env: Any, name: str) -> Any:
     if isinstance(env, gym.Env) or is_multi_agent(env):
         return env
     if is_turn_based(env):
-        return _made_parallel(env, name)
+        if not (getattr(env, "metadata", None) or {}).get("is_parallelizable"):
+            raise EnvironmentFault(
+                f"{name!r} is a turn-based PettingZoo game, in which agents do not act at the same time",
+                "offer a parallel_env(), or set metadata['is_parallelizable'] = True if every round lets all "
+                "act",
+            )
+        from pettingzoo.utils.conversions import aec_to_parallel
+
+        return aec_to_parallel(env)
     kind = f"{type(env).__module__}.{type(env).__name__}"
     if env is None:
-        raise EnvironmentFault(f"{name!r} returned nothing", "end the creator function with `return env`")
-    if isinstance(env, gym.vector.VectorEnv):
-        raise EnvironmentFault(
-            f"{name!r} made a vector of environments ({kind})",
-            "give the single environment; rollouts.num_envs_per_env_runner makes many of it",
-        )
-    if any(base.__module__.split(".")[0] == "gym" for base in type(env).__mro__):
-        raise EnvironmentFault(
-            f"{name!r} made an environment of the old gym package ({kind}) without spaces",
-            "set self.observation_space and self.action_space in its constructor",
-        )
-    raise EnvironmentFault(
-        f"{name!r} made a {kind}, which is no environment",
-        "inherit from gymnasium.Env, pettingzoo.ParallelEnv or ray.rllib.env.multi_agent_env.MultiAgentEnv",
-    )
-
-
-def _made_parallel(env: Any, name: str) -> Any:
-    if not (getattr(env, "metadata", None) or {}).get("is_parallelizable"):
-        raise EnvironmentFault(
-            f"{name!r} is a turn-based PettingZoo game, in which agents do not act at the same time",
-            "offer a parallel_env(), or set metadata['is_parallelizable'] = True if every round lets all act",
-        )
-    from pettingzoo.utils.conversions import aec_to_parallel
-
-    return aec_to_parallel(env)
+        what, hint = "returned nothing", "end the creator function with `return env`"
+    elif isinstance(env, gym.vector.VectorEnv):
+        what = f"made a vector of environments ({kind})"
+        hint = "return a single environment; rollouts.num_envs_per_env_runner makes many of it"
+    elif any(base.__module__.split(".")[0] == "gym" for base in type(env).__mro__):
+        what = f"made an environment of the old gym package ({kind}) without spaces"
+        hint = "set self.observation_space and self.action_space in its constructor"
+    else:
+        what = f"made a {kind}, which is no environment"
+        hint = "inherit from gymnasium.Env, pettingzoo.ParallelEnv or ray.rllib.env.multi_agent_env."
+        hint += "MultiAgentEnv"
+    raise EnvironmentFault(f"{name!r} {what}", hint)
 
 
 def _failed(doing: str, error: Exception, paths: Sequence[str] = ()) -> EnvironmentFault:
     last = user_frame(error) or traceback.extract_tb(error.__traceback__)[-1]
     text = f"{type(error).__name__}: {error}".rstrip(": ")
     hint = "fix that line, or the env_config it was given; --debug shows the whole traceback"
-    if (
-        isinstance(error, FileNotFoundError)
-        and error.filename
-        and not Path(str(error.filename)).is_absolute()
-    ):
+    missing = error.filename if isinstance(error, FileNotFoundError) else None
+    if missing and not Path(str(missing)).is_absolute():
         places = ", ".join(dict.fromkeys([str(Path.cwd()), *paths]))
-        hint = f"there is no {error.filename} in {places}: give its place in environment.env_config"
+        hint = f"there is no {missing} in {places}: give its place in environment.env_config"
     return EnvironmentFault(f"{doing} failed at {last.filename}:{last.lineno}: {text}", hint)

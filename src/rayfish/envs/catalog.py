@@ -19,22 +19,14 @@ from rayfish.errors import EnvironmentFault, did_you_mean
 ENTRY_POINT_GROUP = "rayfish.envs"
 
 # What registers ids only after it has been imported (Gymnasium 1.0 dropped the plug-in mechanism):
-# start of the id, module to import, what to pip install.
+# starts of the ids, module to import, what to pip install.
 PROVIDERS: tuple[tuple[str, str, str], ...] = (
     ("rayfish/", "rayfish.worlds.wildfire", "rayfish"),
     ("ALE/", "ale_py", "'rayfish[atari]'"),
-    ("MiniGrid-", "minigrid", "minigrid"),
-    ("BabyAI-", "minigrid", "minigrid"),
+    ("MiniGrid- BabyAI-", "minigrid", "minigrid"),
     ("MiniWorld-", "miniworld", "miniworld"),
-    ("highway-", "highway_env", "highway-env"),
-    ("intersection-", "highway_env", "highway-env"),
-    ("parking-", "highway_env", "highway-env"),
-    ("Fetch", "gymnasium_robotics", "gymnasium-robotics"),
-    ("Hand", "gymnasium_robotics", "gymnasium-robotics"),
-    ("PointMaze_", "gymnasium_robotics", "gymnasium-robotics"),
-    ("AntMaze_", "gymnasium_robotics", "gymnasium-robotics"),
-    ("Adroit", "gymnasium_robotics", "gymnasium-robotics"),
-    ("FrankaKitchen-", "gymnasium_robotics", "gymnasium-robotics"),
+    ("highway- intersection- parking-", "highway_env", "highway-env"),
+    ("Fetch Hand PointMaze_ AntMaze_ Adroit FrankaKitchen-", "gymnasium_robotics", "gymnasium-robotics"),
     ("dm_control/", "shimmy", "'shimmy[dm-control]'"),
     ("Meta-World/", "metaworld", "metaworld"),
     ("procgen", "procgen", "procgen"),
@@ -72,8 +64,7 @@ def find_id(name: str) -> str | None:
         namespace, base, version = parse_env_id(name)
     except gym.error.Error:
         return None
-    highest = find_highest_version(namespace, base) if version is None else None
-    return None if highest is None else get_env_id(namespace, base, highest)
+    return None if version is not None else _newest(namespace, base)
 
 
 @functools.cache  # reading the metadata of every installed package costs more than making most environments
@@ -96,9 +87,8 @@ def unknown(name: str) -> EnvironmentFault:
         return EnvironmentFault(what, f"write environment.env={newer}")
     for module, package in _providers(name):
         if importlib.util.find_spec(module) is None:
-            return EnvironmentFault(
-                f"{name!r} needs a package that is not installed", f"pip install {package}"
-            )
+            what = f"{name!r} needs a package that is not installed"
+            return EnvironmentFault(what, f"pip install {package}")
     known = [*newest_ids(), *offered()]
     near = [one for one in known if one.lower() == name.lower()] or did_you_mean(name, known)
     what = f"there is no environment {name!r}: no Gymnasium id, entry point, registered name or import path"
@@ -112,9 +102,13 @@ def newest_version(name: str) -> str | None:
         namespace, base, _ = parse_env_id(name)
     except gym.error.Error:
         return None
-    highest = find_highest_version(namespace, base)
-    newest = None if highest is None else get_env_id(namespace, base, highest)
+    newest = _newest(namespace, base)
     return newest if newest != name else None
+
+
+def _newest(namespace: str | None, base: str) -> str | None:
+    highest = find_highest_version(namespace, base)
+    return None if highest is None else get_env_id(namespace, base, highest)
 
 
 def newest_ids() -> list[str]:
@@ -130,12 +124,7 @@ def newest_ids() -> list[str]:
 
 @dataclass(frozen=True)
 class Group:
-    """Environments that belong together in a list.
-
-    :param title: where they come from
-    :param names: what to write as `environment.env`
-    :param install: what to pip install first, "" when they can be made here
-    """
+    """Environments from one place: their names for `environment.env`, and what to pip install first."""
 
     title: str
     names: tuple[str, ...]
@@ -150,11 +139,8 @@ def groups(pattern: str = "") -> list[Group]:
             _load(module)
     by_title: dict[str, list[str]] = {}
     for env_id in newest_ids():
-        target: Any = gym.registry[env_id].entry_point
-        if isinstance(target, str) or not target.__module__.startswith(
-            "gymnasium."
-        ):  # not its stubs for old gym
-            by_title.setdefault(_title(target), []).append(env_id)
+        if not is_stub(env_id):
+            by_title.setdefault(_title(gym.registry[env_id].entry_point), []).append(env_id)
     own = [title for title in by_title if title.startswith("Rayfish")]
     for title in [*own, *(title for title in by_title if title not in own)]:
         names = by_title[title]
@@ -182,9 +168,7 @@ def missing_extra(env_id: str) -> str:
     target: Any = gym.registry[env_id].entry_point
     for start, modules, package, _ in EXTRAS:
         if isinstance(target, str) and target.startswith(start):
-            return (
-                package if any(importlib.util.find_spec(module) is None for module in modules.split()) else ""
-            )
+            return "" if all(map(importlib.util.find_spec, modules.split())) else package
     return ""
 
 
@@ -196,7 +180,9 @@ def is_stub(env_id: str) -> bool:
 
 def _providers(name: str) -> list[tuple[str, str]]:
     """The modules that may register `name`, each with what to pip install."""
-    found = [(module, package) for start, module, package in PROVIDERS if name.startswith(start)]
+    found = [
+        (module, package) for starts, module, package in PROVIDERS if name.startswith(tuple(starts.split()))
+    ]
     if needs_ale(name) and not found:
         found.append(("ale_py", "'rayfish[atari]'"))
     return found

@@ -13,14 +13,15 @@ import time
 import traceback
 import warnings
 from collections.abc import Iterator
+from dataclasses import dataclass
 from itertools import islice
-from typing import Any
+from typing import Any, Literal
 
 import cloudpickle
 import gymnasium as gym
 import numpy as np
 
-from rayfish.envs import contract, old_environments, values
+from rayfish.envs import contract, old_environments, space_check
 from rayfish.envs.env_kind import (
     DEFAULT_AGENT,
     agents_and_spaces,
@@ -29,10 +30,10 @@ from rayfish.envs.env_kind import (
     is_parallel,
     max_steps,
 )
-from rayfish.envs.findings import Finding, Report
 from rayfish.envs.play import ALL, Player, TimeStep, random_actions
 from rayfish.errors import EnvironmentFault
 from rayfish.experiment.imports import user_frame
+from rayfish.generators import undisturbed
 
 _EPISODES = 3
 _STEPS_LOOKED_AT = 1000
@@ -40,16 +41,62 @@ _LONG = 10_000
 _SPEED_SECONDS = 0.4
 
 
+Level = Literal["error", "warning", "note", "ok"]
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One result of a check.
+
+    :param level: "error" stops training, "warning" may spoil it, "note" is good to know, "ok" is fine
+    :param topic: what was checked ("reset", "observations", "speed")
+    """
+
+    level: Level
+    topic: str
+    what: str
+    hint: str = ""
+
+
+class Report:
+    """Findings so far; a topic's errors are kept once each, however often they occur."""
+
+    def __init__(self) -> None:
+        self.findings: list[Finding] = []
+
+    def add(self, level: Level, topic: str, what: str, hint: str = "") -> None:
+        """Keep a finding unless the same topic already has one with the same remedy."""
+        known = ((seen.level, seen.topic, seen.hint) for seen in self.findings)
+        if not hint or (level, topic, hint) not in known:
+            self.findings.append(Finding(level, topic, what, hint))
+
+    def fine(self, topic: str, what: str) -> None:
+        """Say that a topic is in order, when nothing was found against it."""
+        if not self.has(topic):
+            self.findings.append(Finding("ok", topic, what))
+
+    def has(self, *topics: str) -> bool:
+        """Whether there is an error or warning under one of the topics."""
+        return any(seen.topic in topics and seen.level in ("error", "warning") for seen in self.findings)
+
+    def sorted(self) -> list[Finding]:
+        """The worst first; a topic that turned out bad is not also called fine."""
+        order = {"error": 0, "warning": 1, "note": 2, "ok": 3}
+        kept = [seen for seen in self.findings if seen.level != "ok" or not self.has(seen.topic)]
+        return sorted(kept, key=lambda seen: order[seen.level])
+
+    @property
+    def broken(self) -> bool:
+        """Whether any error was found."""
+        return any(seen.level == "error" for seen in self.findings)
+
+
 class _Stop(Exception):
     """A fault that leaves the later checks nothing to stand on."""
 
 
 def check(env: Any, *, seed: int = 0) -> list[Finding]:
-    """Look at an environment as training will use it; errors first, each with its remedy.
-
-    :param env: what `rayfish.envs.build.make` gives
-    :param seed: of the random episodes
-    """
+    """Look at an environment as training will use it; errors first, each with its remedy."""
     report = Report()
     try:
         _spaces(env, report)
@@ -77,21 +124,14 @@ def _spaces(env: Any, report: Report) -> None:
         whose = "" if agent == DEFAULT_AGENT else f" of {agent!r}"
         space = actions[agent]
         if isinstance(space, gym.spaces.Box) and not space.is_bounded():
-            report.add(
-                "warning",
-                "spaces",
-                f"the action space{whose} has no bounds: {in_short(space)}",
-                "give it low and high, so that actions can be scaled to what the environment understands",
-            )
+            what = f"the action space{whose} has no bounds: {in_short(space)}"
+            hint = "give it low and high, so that actions can be scaled to what the environment understands"
+            report.add("warning", "spaces", what, hint)
         seen = observations[agent]
         image = isinstance(seen, gym.spaces.Box) and len(seen.shape) == 3 and seen.dtype != np.uint8
         if image and np.all(seen.high == 255):  # type: ignore[attr-defined]
-            report.add(
-                "note",
-                "spaces",
-                f"images{whose} are {seen.dtype}, 0 to 255",
-                "declare dtype=np.uint8: four times less memory, and models scale it by themselves",
-            )
+            hint = "declare dtype=np.uint8: four times less memory, and models scale it by themselves"
+            report.add("note", "spaces", f"images{whose} are {seen.dtype}, 0 to 255", hint)
     kinds = {f"observations {in_short(observations[a])}, actions {in_short(actions[a])}" for a in agents}
     said = kinds.pop() if len(kinds) == 1 else f"{len(kinds)} kinds of observations and actions"
     if agents != (DEFAULT_AGENT,):
@@ -115,7 +155,7 @@ def _contract(env: Any, report: Report) -> None:
             report.add("error", topic, _raised(f"{topic}()", error), "fix that line")
             raise _Stop from error
         for agent, observation in seen.items():
-            for what, hint in values.mask_faults(observation, observations[agent], actions[agent]):
+            for what, hint in space_check.mask_faults(observation, observations[agent], actions[agent]):
                 report.add("error", "action mask", what, hint)
         if report.broken:
             raise _Stop
@@ -135,11 +175,11 @@ def _episodes(env: Any, seed: int, report: Report) -> None:
         seen["steps"] += 1
         for agent, observation in now.observations.items():
             whose = "observation" if agent == DEFAULT_AGENT else f"observation of {agent!r}"
-            for what, hint in values.faults(observation, observations[agent], whose):
+            for what, hint in space_check.faults(observation, observations[agent], whose):
                 report.add("error", "observations", what, hint)
-            for what, hint in values.mask_faults(observation, observations[agent], actions[agent]):
+            for what, hint in space_check.mask_faults(observation, observations[agent], actions[agent]):
                 report.add("error", "action mask", what, hint)
-            masked = isinstance(observation, dict) and values.MASK in observation
+            masked = isinstance(observation, dict) and space_check.MASK in observation
             seen["masked"] = seen["masked"] or masked
         _look_at_ends(now, report)
 
@@ -151,12 +191,9 @@ def _episodes(env: Any, seed: int, report: Report) -> None:
             report.add("error", "step", _raised("an episode", error), "fix that line")
             raise _Stop from error
         if is_parallel(env) and now.over and env.agents:
-            report.add(
-                "error",
-                "agents",
-                f"all agents are done, but env.agents is still {list(env.agents)}",
-                "take an agent out of self.agents in the step in which it is terminated or truncated",
-            )
+            what = f"all agents are done, but env.agents is still {list(env.agents)}"
+            hint = "remove an agent from self.agents in the step in which it is terminated or truncated"
+            report.add("error", "agents", what, hint)
     report.fine("observations", f"in their space over {seen['steps']:,} steps")
     report.fine("reward", "a finite number at every step")
     if seen["masked"]:
@@ -171,12 +208,8 @@ def _random_episode(env: Any, seed: int, steps: int) -> Iterator[TimeStep]:
 
 def _look_at_ends(now: TimeStep, report: Report) -> None:
     for agent, reward in now.rewards.items():
-        scalar = np.ndim(reward) == 0 and isinstance(reward, int | float | np.number | np.ndarray)
-        if not scalar or isinstance(reward, bool | np.bool_):
-            what = f"the reward{_of(agent)} is {reward!r} ({type(reward).__name__})"
-            report.add("error", "reward", what, "return a plain number: float(reward)")
-        elif not np.isfinite(float(reward)):
-            report.add("error", "reward", f"the reward{_of(agent)} is {float(reward)}", "keep it finite")
+        for what, hint in space_check.reward_faults(reward, f"the reward{_of(agent)}"):
+            report.add("error", "reward", what, hint)
     for name, flags in (("terminated", now.terminated), ("truncated", now.truncated)):
         for agent, flag in flags.items():
             if not isinstance(flag, bool | np.bool_):
@@ -190,19 +223,13 @@ def _repeatable(env: Any, seed: int, report: Report) -> None:
     if not difference:
         report.fine("seed", "the same seed gives the same episode")
         return
-    states = random.getstate(), np.random.get_state()
-    globally = not _difference(env, seed, reseed=True)
-    random.setstate(states[0])
-    np.random.set_state(states[1])
+    with undisturbed():
+        globally = not _difference(env, seed, reseed=True)
     cause = "it draws from a generator that reset() does not seed, or keeps state between episodes"
     if globally:
         cause = "it draws from the global `random` or `np.random`"
-    report.add(
-        "warning",
-        "seed",
-        f"the same seed gives different episodes: {difference}; {cause}",
-        "call super().reset(seed=seed) and draw only from self.np_random",
-    )
+    what = f"the same seed gives different episodes: {difference}; {cause}"
+    report.add("warning", "seed", what, "call super().reset(seed=seed) and draw only from self.np_random")
 
 
 def _difference(env: Any, seed: int, *, reseed: bool = False) -> str:
@@ -218,9 +245,9 @@ def _difference(env: Any, seed: int, *, reseed: bool = False) -> str:
         )
     for index, (one, two) in enumerate(zip(*runs, strict=False)):
         when = "the first observation" if index == 0 else f"step {index}"
-        if not values.same(one[0], two[0]):
+        if not space_check.same(one[0], two[0]):
             return f"{when} differs" if index == 0 else f"the observation of {when} differs"
-        if not values.same(one[1], two[1]):
+        if not space_check.same(one[1], two[1]):
             return f"the reward of {when} differs"
     return "" if len(runs[0]) == len(runs[1]) else f"{len(runs[0]) - 1} and {len(runs[1]) - 1} steps long"
 
@@ -239,19 +266,13 @@ def _endings(env: Any, seed: int, report: Report) -> None:
             lengths.append(steps)
     said = f"at most {limit:,} steps" if limit else "no limit that can be seen"
     if limit is None and not lengths:
-        report.add(
-            "warning",
-            "episode end",
-            f"no episode of random actions ended within {steps:,} steps, and there is no time limit",
-            "set rollouts.horizon=1000 (or what suits the task): returns are only known once episodes end",
-        )
+        what = f"no episode of random actions ended within {steps:,} steps, and there is no time limit"
+        hint = "set rollouts.horizon=1000 (or what suits the task): returns are only known once episodes end"
+        report.add("warning", "episode end", what, hint)
     elif lengths and max(lengths) <= 1:
-        report.add(
-            "warning",
-            "episode end",
-            f"all {len(lengths)} episodes ended after one step",
-            "look at what sets terminated, unless the task is a bandit",
-        )
+        what = f"all {len(lengths)} episodes ended after one step"
+        hint = "look at what sets terminated, unless the task is a bandit"
+        report.add("warning", "episode end", what, hint)
     else:
         shortest, longest = min(lengths, default=0), max(lengths, default=0)
         span = f"{longest:,}" if shortest == longest else f"{shortest:,} to {longest:,}"
@@ -283,19 +304,17 @@ def _speed(env: Any, seed: int, report: Report) -> None:
 def _pickle(env: Any, report: Report) -> None:
     """A checkpoint keeps the running episodes of environments that pickle."""
     try:
-        size = len(cloudpickle.dumps(env))
+        report.fine("pickling", f"a copy takes {len(cloudpickle.dumps(env)) / 1024:,.0f} kB")
     except Exception as error:
         what = f"it cannot be pickled ({type(error).__name__}: {error})"
         hint = "fine for training; a resumed run starts new episodes. Keep open files and windows out of self"
         report.add("note", "pickling", what, hint)
-    else:
-        report.fine("pickling", f"a copy takes {size / 1024:,.0f} kB")
 
 
 def _gymnasium_opinion(env: Any, report: Report) -> None:
     """What Gymnasium's own checker adds; it ignores action masks, so masked environments are spared."""
     space = env.observation_space
-    if report.has("seed") or (isinstance(space, gym.spaces.Dict) and values.MASK in space.spaces):
+    if report.has("seed") or (isinstance(space, gym.spaces.Dict) and space_check.MASK in space.spaces):
         return
     from gymnasium.utils.env_checker import check_env
 

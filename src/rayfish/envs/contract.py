@@ -5,18 +5,16 @@ Wrappers unpack these returns and would only say "not enough values"; here the c
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import gymnasium as gym
-import numpy as np
 
-from rayfish.envs import values
+from rayfish.envs.arguments import takes
 from rayfish.envs.env_kind import DEFAULT_AGENT, agents_and_spaces, is_multi_agent, is_parallel
 from rayfish.envs.old_environments import contract_layer
 from rayfish.envs.play import ALL
-from rayfish.envs.values import legal_sample
+from rayfish.envs.space_check import faults, legal_sample, reward_faults
 from rayfish.errors import EnvironmentFault
 
 _RESET = "write `def reset(self, *, seed=None, options=None)` and end it with `return observation, info`"
@@ -33,12 +31,9 @@ class ValueBroken(ContractBroken):
 
 
 def reset(env: Any) -> dict[Any, Any]:
-    """Probe `reset` and give its observation by agent.
-
-    :raises ContractBroken: it takes no seed or options, or returns something else than (observation, info)
-    """
+    """Probe `reset` and give its observation by agent."""
     inner = contract_layer(env)
-    missing = [name for name in ("seed", "options") if not _accepts(inner.reset, name)]
+    missing = [name for name in ("seed", "options") if not takes(inner.reset, name)]
     if missing:
         raise ContractBroken(f"reset() takes no {' and no '.join(missing)}", _RESET)
     result = inner.reset(seed=0, options=None)
@@ -49,7 +44,7 @@ def reset(env: Any) -> dict[Any, Any]:
         raise ContractBroken(f"reset() returns {got} instead of (observation, info), as old gym did", _RESET)
     observation, info = result
     if not isinstance(info, Mapping):
-        raise ContractBroken(f"the info that reset() returns is a {type(info).__name__}, not a dict", _RESET)
+        raise ContractBroken(f"the info of reset() is a {type(info).__name__}, not a dict", _RESET)
     if is_multi_agent(env):
         _keyed("reset()", "observations", observation, inner)
         if not observation:
@@ -64,10 +59,7 @@ def reset(env: Any) -> dict[Any, Any]:
 
 
 def step(env: Any) -> dict[Any, Any]:
-    """Probe one `step` after a reset, and give its observation by agent.
-
-    :raises ContractBroken: it returns anything but its five values, or not by agent
-    """
+    """Probe one `step` after a reset, and give its observation by agent."""
     inner = contract_layer(env)
     _, _, spaces = agents_and_spaces(inner)
     observation, _ = inner.reset(seed=0, options=None)
@@ -86,9 +78,7 @@ def step(env: Any) -> dict[Any, Any]:
     if len(result) != 5:
         raise ContractBroken(f"step() returns {len(result)} values instead of five", _STEP)
     if not isinstance(result[4], Mapping):
-        raise ContractBroken(
-            f"the info that step() returns is a {type(result[4]).__name__}, not a dict", _STEP
-        )
+        raise ContractBroken(f"the info of step() is a {type(result[4]).__name__}, not a dict", _STEP)
     if is_multi_agent(env):
         _by_agent(result, inner)
         return dict(result[0])
@@ -102,7 +92,6 @@ def _usable(env: Any, seen: tuple[Any, Any]) -> None:
     Bounds, and number types that can be cast, are left to `rayfish env check`: they spoil nothing at once.
 
     :param seen: what the innermost environment gave; taken where no wrapper changes it
-    :raises ValueBroken: another shape or structure than the space has, or a number that is none
     """
     if _changes_values(env):
         observation, _ = env.reset(seed=0)
@@ -110,19 +99,10 @@ def _usable(env: Any, seen: tuple[Any, Any]) -> None:
     else:
         observation, result = seen
     for place, value in (("reset()", observation), ("step()", result[0])):
-        stored = _as_stored(value, env.observation_space)
-        for what, hint in values.faults(stored, env.observation_space, "observation"):
+        for what, hint in faults(value, env.observation_space, "observation", strict=False):
             raise ValueBroken(f"{place} does not keep to its observation space: {what}", hint)
-    reward = result[1]
-    try:
-        finite = np.size(reward) == 1 and bool(np.all(np.isfinite(reward)))
-    except (TypeError, ValueError):
-        finite = False
-    if not finite:
-        shown = f"{reward!r}"[:60]
-        raise ValueBroken(
-            f"the reward that step() returns is {shown}", "return a plain finite number: float(reward)"
-        )
+    for what, hint in reward_faults(result[1], "the reward that step() returns", strict=False):
+        raise ValueBroken(what, hint)
 
 
 def _changes_values(env: Any) -> bool:
@@ -133,25 +113,6 @@ def _changes_values(env: Any) -> bool:
             return True
         layer = layer.env
     return False
-
-
-def _as_stored(value: Any, space: gym.Space[Any]) -> Any:
-    """An observation as the sampling loop will hold it: cast to the space's type, its bounds forgiven."""
-    if isinstance(space, gym.spaces.Dict) and isinstance(value, Mapping):
-        return {
-            key: _as_stored(part, space[key]) if key in space.spaces else part for key, part in value.items()
-        }
-    if isinstance(space, gym.spaces.Tuple) and isinstance(value, tuple) and len(value) == len(space.spaces):
-        return tuple(_as_stored(part, inner) for part, inner in zip(value, space.spaces, strict=True))
-    if not isinstance(space, gym.spaces.Box):
-        return value
-    try:
-        array = np.asarray(value)
-        if array.shape != space.shape or not np.issubdtype(array.dtype, np.number):
-            return array
-        return np.clip(array.astype(space.dtype), space.low, space.high)
-    except (TypeError, ValueError):
-        return value
 
 
 def _by_agent(result: tuple[Any, ...], inner: Any) -> None:
@@ -176,11 +137,3 @@ def _keyed(place: str, name: str, value: Any, inner: Any) -> None:
             f"the {name} of {place} name {strange[0]!r}, which is not in possible_agents {list(known)}",
             "list every agent that may appear in possible_agents, or fix the name",
         )
-
-
-def _accepts(function: Callable[..., Any], name: str) -> bool:
-    try:
-        parameters = inspect.signature(function).parameters
-    except (TypeError, ValueError):
-        return True
-    return name in parameters or any(entry.kind is entry.VAR_KEYWORD for entry in parameters.values())

@@ -19,17 +19,12 @@ DEFAULT_AGENT = "default_agent"
 class EnvInfo:
     """What the later stages need to know of an environment.
 
-    :param name: as the experiment names it
     :param kind: "single" (Gymnasium) or "multi" (PettingZoo parallel, RLlib MultiAgentEnv)
     :param agents: every agent that may appear
-    :param observation_spaces: per agent
-    :param action_spaces: per agent
-    :param max_episode_steps: the limit that applies, None when there is none that we can see
-    :param render_modes: what its metadata offers
     :param class_name: the innermost class
     :param saved_by: how a running one can be saved (`envs.state`): get_state, pickle or fresh
-    :param not_saved: why it can only be begun afresh
-    :param parallel: of several agents, whether all that live act in every step (PettingZoo)
+    :param not_saved: why it cannot be saved
+    :param parallel: of several agents, whether all live ones act in every step (PettingZoo)
     :param native: it has a vector of its own that steps many copies at once, and can be used here
     :param not_native: why that cannot be used, "" when there is none
     :param native_saved: why a running vector cannot be saved, "" when it can
@@ -130,9 +125,8 @@ def agents_and_spaces(
         actions = {DEFAULT_AGENT: getattr(env, "action_space", None)}
     name = type(getattr(env, "unwrapped", env)).__name__
     if not agents:
-        raise EnvironmentFault(
-            f"{name} does not say which agents it has", "set self.possible_agents in its constructor"
-        )
+        hint = "set self.possible_agents in its constructor"
+        raise EnvironmentFault(f"{name} does not say which agents it has", hint)
     for what, spaces in (("observation_space", observations), ("action_space", actions)):
         bad = next((agent for agent, space in spaces.items() if not isinstance(space, gym.Space)), None)
         if bad is not None:
@@ -173,14 +167,18 @@ def alike(one: gym.Space[Any], other: gym.Space[Any]) -> bool:
     return one.shape == other.shape
 
 
+def layers(env: Any) -> list[Any]:
+    """The environment with all that is wrapped around it (in any library), the innermost last."""
+    found = [env]
+    while (inner := getattr(found[-1], "__dict__", {}).get("env")) is not None and inner is not found[-1]:
+        found.append(inner)
+    return found
+
+
 def max_steps(env: Any) -> int | None:
     """The episode limit we can see: that of a time-limit wrapper, else the spec's."""
-    limits, layer = [], env
-    while layer is not None:
-        limits.append(getattr(layer, "_max_episode_steps", None))
-        layer = layer.__dict__.get("env") if hasattr(layer, "__dict__") else None
-    spec = getattr(env, "spec", None)
-    limits.append(getattr(spec, "max_episode_steps", None))
+    limits = [getattr(layer, "_max_episode_steps", None) for layer in layers(env)]
+    limits.append(getattr(getattr(env, "spec", None), "max_episode_steps", None))
     found = [limit for limit in limits if isinstance(limit, int) and limit > 0]
     return min(found) if found else None
 

@@ -20,19 +20,17 @@ import gymnasium as gym
 import numpy as np
 
 from rayfish.envs.env_kind import agents_and_spaces, is_rllib_multi_agent
-from rayfish.envs.space_check import Reward, Wrong, observed
+from rayfish.envs.space_check import Faults, faults, is_finite, observed, reward_faults
+from rayfish.envs.wrappers import AgentsWrapper, Transparent
 from rayfish.errors import EnvironmentFault
-from rayfish.supervise.error_messages import NOTE, source_of
+from rayfish.supervise.error_messages import NOTE, first_line, source_of
 from rayfish.supervise.watchdog import Call, activity
 
 _logger = logging.getLogger(__name__)
 
 
 def guarded(env: Any, name: str) -> Any:
-    """`env` with its guard around it.
-
-    :param name: how the experiment names the environment
-    """
+    """`env` with its guard around it."""
     if isinstance(env, gym.vector.VectorEnv):
         return VectorGuard(env, name)
     return AgentsGuard(env, name) if is_rllib_multi_agent(env) else Guard(env, name)
@@ -44,8 +42,7 @@ def close(env: Any) -> None:
         env.close()
     except Exception as error:
         inner = getattr(env, "unwrapped", env)
-        text = f"{type(error).__name__}: {error}".splitlines()[0]
-        _warn_once(f"{type(inner).__name__}.close() failed: {text}")
+        _warn_once(f"{type(inner).__name__}.close() failed: {first_line(error)}")
         if isinstance(inner, gym.vector.VectorEnv):
             inner.closed = True  # else its __del__ closes it again
 
@@ -55,46 +52,47 @@ def _warn_once(text: str) -> None:
     _logger.warning(text)
 
 
-class _Guarding:
-    """What the guards share: which step of the episode it is, and how a fault is reported."""
+class _Guarding(Transparent):
+    """What the guards share: the checks, the step of the episode, and how a fault is reported."""
 
-    env: Any
-    name: str
-    episode_step: int
-
-    def __getattr__(self, name: str) -> Any:
-        """What callbacks read of an environment is found behind its guard, too; nothing private."""
-        if name.startswith("_") or name == "env":
-            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
-        return getattr(self.env, name)
+    def __init__(self, env: Any, name: str = "") -> None:
+        super().__init__(env)  # type: ignore[call-arg]
+        self.name = name
+        self.episode_step = 0
+        self._observation = observed(getattr(env, "observation_space", None))
 
     def reset(self, *, seed: Any = None, options: dict[str, Any] | None = None) -> Any:
         """Start an episode; its first observation is checked."""
         self.episode_step = 0
         result = self._called("reset", seed=seed, options=options)
-        wrong = _values(result, 2) or self._wrong_observation(result[0])
-        if wrong is not None:
-            raise self._fault("reset", wrong)
+        if not (isinstance(result, tuple) and len(result) == 2 and self._fits(result[0])):
+            raise self._fault("reset", result, ("observation", "info"))
         return result
 
     def step(self, action: Any) -> Any:
         """One step; what it returns is checked."""
         self.episode_step += 1
         result = self._called("step", action)
-        wrong = _values(result, 5) or self._wrong_observation(result[0]) or self._wrong_reward(result[1])
-        if wrong is not None:
-            raise self._fault("step", wrong)
+        sound = isinstance(result, tuple) and len(result) == 5 and self._fits(result[0])
+        if not (sound and self._pays(result[1])):
+            raise self._fault("step", result, ("observation", "reward", "terminated", "truncated", "info"))
         return result
 
     def close(self) -> None:
         """Close the environment."""
         close(self.env)
 
-    def _wrong_observation(self, observation: Any) -> Wrong | None:
-        raise NotImplementedError
+    def _fits(self, observation: Any) -> bool:
+        return self._observation.fits(observation)
 
-    def _wrong_reward(self, reward: Any) -> Wrong | None:
-        raise NotImplementedError
+    def _pays(self, reward: Any) -> bool:
+        return is_finite(reward)
+
+    def _observation_faults(self, observation: Any) -> Faults:
+        return faults(observation, self.env.observation_space, "observation", strict=False)
+
+    def _reward_faults(self, reward: Any) -> Faults:
+        return reward_faults(reward, strict=False)
 
     def _called(self, method: str, *arguments: Any, **options: Any) -> Any:
         mine, me = activity(), threading.get_ident()
@@ -110,13 +108,21 @@ class _Guarding:
         mine.finished += 1
         return result
 
-    def _fault(self, method: str, wrong: Wrong) -> EnvironmentFault:
+    def _fault(self, method: str, result: Any, expected: tuple[str, ...]) -> EnvironmentFault:
+        if isinstance(result, tuple) and len(result) == len(expected):
+            found = self._observation_faults(result[0])
+            found += self._reward_faults(result[1]) if "reward" in expected else []
+        else:
+            got = f"{len(result)} values" if isinstance(result, tuple) else f"one {type(result).__name__}"
+            found = [(f"it returned {got}", f"end it with `return {', '.join(expected)}`")]
         cls, file, line = source_of(self.env, method)
         where = f" ({Path(file).name}:{line})" if file else ""
-        what = f"{method}() of {cls}{where} returned {wrong.what}, in step {self.episode_step} of the episode"
-        place = f"fix {file}:{line}" if file else f"fix {cls}"
+        wrong = "; ".join(what for what, _ in found[:2])
+        hints = "; ".join(dict.fromkeys(hint for _, hint in found[:2]))
         return EnvironmentFault(
-            what, f"{place}: {wrong.hint}; rayfish env check {self.name} tries the environment by itself"
+            f"{method}() of {cls}{where}, in step {self.episode_step} of the episode: {wrong}",
+            f"fix {f'{file}:{line}' if file else cls}: {hints}; "
+            f"rayfish env check {self.name} tries the environment by itself",
         )
 
 
@@ -127,13 +133,9 @@ class Guard(_Guarding, gym.Wrapper):
     """
 
     def __init__(self, env: gym.Env, name: str = "") -> None:
-        super().__init__(env)
-        self.name = name
-        self.episode_step = 0
+        super().__init__(env, name)
         # Vectors write their autoreset mode into the metadata: keep that out of the class they share.
         self.metadata = dict(env.metadata or {})
-        self._observation = observed(env.observation_space, "an observation")
-        self._reward = Reward("a reward")
 
     def step(self, action: Any) -> Any:
         """One step; what it returns is checked."""
@@ -142,80 +144,52 @@ class Guard(_Guarding, gym.Wrapper):
             return (copy.deepcopy(result[0]), *result[1:])
         return result
 
-    def _wrong_observation(self, observation: Any) -> Wrong | None:
-        return self._observation.wrong(observation)
 
-    def _wrong_reward(self, reward: Any) -> Wrong | None:
-        return self._reward.wrong(reward)
-
-
-class AgentsGuard(_Guarding, gym.Wrapper):
+class AgentsGuard(_Guarding, AgentsWrapper):
     """RLlib's `MultiAgentEnv` whose observations and rewards are checked agent by agent."""
 
     def __init__(self, env: Any, name: str = "") -> None:
-        super().__init__(env)
-        self.name = name
-        self.episode_step = 0
+        super().__init__(env, name)
         _, spaces, _ = agents_and_spaces(env)
-        self._observations = {
-            agent: observed(space, f"an observation of agent {agent!r}") for agent, space in spaces.items()
-        }
+        self._observations = {agent: observed(space) for agent, space in spaces.items()}
 
-    @property
-    def agents(self) -> list[Any]:
-        """The live agents."""
-        return self.unwrapped.agents
+    def _fits(self, observations: Any) -> bool:
+        checks = self._observations
+        return isinstance(observations, Mapping) and all(
+            agent in checks and checks[agent].fits(value) for agent, value in observations.items()
+        )
 
-    @property
-    def possible_agents(self) -> list[Any]:
-        """Every agent that may appear."""
-        return self.unwrapped.possible_agents
+    def _pays(self, rewards: Any) -> bool:
+        return isinstance(rewards, Mapping) and all(map(is_finite, rewards.values()))
 
-    def _wrong_observation(self, observations: Any) -> Wrong | None:
+    def _observation_faults(self, observations: Any) -> Faults:
         if not isinstance(observations, Mapping):
-            return Wrong(f"observations as a {type(observations).__name__}", "return a dict keyed by agent")
+            return [(f"the observations are a {type(observations).__name__}", "return a dict keyed by agent")]
+        _, spaces, _ = agents_and_spaces(self.env)
+        found: Faults = []
         for agent, value in observations.items():
-            check = self._observations.get(agent)
-            if check is None:
-                known = ", ".join(repr(a) for a in list(self._observations)[:5])
-                return Wrong(f"an observation of the unknown agent {agent!r}", f"the agents are {known}")
-            wrong = check.wrong(value)
-            if wrong is not None:
-                return wrong
-        return None
+            if agent in spaces:
+                found += faults(value, spaces[agent], f"observation of agent {agent!r}", strict=False)
+            else:
+                known = ", ".join(repr(name) for name in list(spaces)[:5])
+                found.append((f"it observes the unknown agent {agent!r}", f"the agents are {known}"))
+        return found
 
-    def _wrong_reward(self, rewards: Any) -> Wrong | None:
+    def _reward_faults(self, rewards: Any) -> Faults:
         if not isinstance(rewards, Mapping):
-            return Wrong(f"rewards as a {type(rewards).__name__}", "return a dict keyed by agent")
-        checked = (Reward(f"a reward of agent {agent!r}").wrong(value) for agent, value in rewards.items())
-        return next((wrong for wrong in checked if wrong is not None), None)
+            return [(f"the rewards are a {type(rewards).__name__}", "return a dict keyed by agent")]
+        found: Faults = []
+        for agent, value in rewards.items():
+            found += reward_faults(value, f"the reward of agent {agent!r}", strict=False)
+        return found
 
 
 class VectorGuard(_Guarding, gym.vector.VectorWrapper):
-    """A `VectorEnv` that steps many copies at once, checked as a whole."""
+    """A `VectorEnv` that steps many copies at once, checked as a whole; it counts the steps of all copies."""
 
-    def __init__(self, env: gym.vector.VectorEnv, name: str = "") -> None:
-        super().__init__(env)
-        self.name = name
-        self.episode_step = 0  # of the whole vector: copies begin their episodes at different times
-        self._observation = observed(env.observation_space, "observations")
-
-    def _wrong_observation(self, observations: Any) -> Wrong | None:
-        return self._observation.wrong(observations)
-
-    def _wrong_reward(self, rewards: Any) -> Wrong | None:
+    def _pays(self, rewards: Any) -> bool:
         array = np.asarray(rewards)
-        if array.shape != (self.num_envs,):
-            return Wrong(f"rewards of shape {array.shape}, not ({self.num_envs},)", "return one per copy")
-        bad = np.flatnonzero(~np.isfinite(array.astype(float)))
-        if bad.size:
-            return Wrong(f"the reward {array[bad[0]]} for copy {bad[0]}", "a reward is a finite number")
-        return None
+        return array.shape == (self.num_envs,) and bool(np.isfinite(array.astype(float)).all())
 
-
-def _values(result: Any, count: int) -> Wrong | None:
-    if isinstance(result, tuple) and len(result) == count:
-        return None
-    got = f"{len(result)} values" if isinstance(result, tuple) else f"one {type(result).__name__}"
-    expected = "observation, reward, terminated, truncated, info" if count == 5 else "observation, info"
-    return Wrong(got, f"end it with `return {expected}`")
+    def _reward_faults(self, rewards: Any) -> Faults:
+        return faults(rewards, gym.spaces.Box(-np.inf, np.inf, (self.num_envs,)), "rewards", strict=False)

@@ -9,7 +9,7 @@ from typing import Any
 import gymnasium as gym
 
 from rayfish.envs.env_kind import DEFAULT_AGENT, is_multi_agent
-from rayfish.envs.values import legal_sample
+from rayfish.envs.space_check import legal_sample
 
 ALL = "__all__"
 

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import atexit
 import io
-import json
 import logging
 import multiprocessing
 import os
@@ -23,13 +22,12 @@ import threading
 import time
 import traceback
 import weakref
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import partial
 from multiprocessing import spawn
 from multiprocessing.connection import Connection
-from types import FrameType
 from typing import Any, TextIO
 
 import cloudpickle
@@ -44,15 +42,15 @@ from rayfish.envs.restarts import restarting
 from rayfish.envs.rewards import clipped
 from rayfish.envs.spec import EnvConfig, EnvSpec
 from rayfish.errors import EnvironmentFault, RayfishError
-from rayfish.supervise import watchdog
+from rayfish.supervise import signals, watchdog
+from rayfish.supervise import worker_messages as messages
 from rayfish.supervise.error_messages import describe_exit
-from rayfish.supervise.worker_messages import HEARTBEAT
+from rayfish.supervise.logs import MessageHandler, send_record
 
 CLOSE_S = 5.0
 """How long a process has to close its environment before it is ended by force."""
 
 _START = "forkserver" if "forkserver" in multiprocessing.get_all_start_methods() else "spawn"
-_RECORD = "\x02env|"
 _ORPHAN_S, _FAULT_S, _LONGEST = 2.0, 1.0, 2**16
 _MAIN = ("init_main_from_name", "init_main_from_path")
 
@@ -72,51 +70,40 @@ def in_processes(
     :param failed: what a step becomes in which an environment fails and is remade (`envs.restarts`)
     :param options: of Gymnasium's `AsyncVectorEnv`, in place of those of the batched path
     """
-    worker = {name: getattr(config, name) for name in _WORKER if hasattr(config, name)}
     source = resolve(spec)
-    known = gym.registry.get(source.gym_id) if source.gym_id is not None else None
+    registered = gym.registry.get(source.gym_id) if source.gym_id is not None else None
     if source.registered:  # the other processes have no registry of Ray to look into
         spec = replace(spec, object=source.target)
-    maker = Maker(spec, dict(config), worker, known, failed)
+    maker = partial(_make, spec, _plain_config(config), registered, failed)
     return ProcessVector([maker] * num_envs, patience, spec.name, **options)
 
 
-_WORKER = ("worker_index", "num_workers", "vector_index")
+def _plain_config(config: Any) -> EnvConfig:
+    """A copy of an `env_config`, with what it says of its worker, that needs no Ray."""
+    made = EnvConfig(config)
+    names = ("worker_index", "num_workers", "vector_index")
+    vars(made).update({name: getattr(config, name) for name in names if hasattr(config, name)})
+    return made
 
 
-@dataclass(frozen=True)
-class Maker:
-    """Makes one environment with its guard, in a process that knows nothing of Ray.
+def _make(spec: EnvSpec, config: EnvConfig, registered: Any, failed: str) -> gym.Env:
+    """One environment with its guard, in a process that knows nothing of Ray.
 
-    :param worker: what the `env_config` says of its worker, by attribute
     :param registered: the environment's entry in Gymnasium's registry, which may have been made in a notebook
-    :param failed: what a step becomes in which the environment fails and is remade; "": an error
     """
 
-    spec: EnvSpec
-    config: Mapping[str, Any]
-    worker: Mapping[str, Any] = field(default_factory=dict)
-    registered: Any = None
-    failed: str = ""
+    def make_one() -> gym.Env:
+        if registered is not None:
+            gym.registry.setdefault(registered.id, registered)
+        return clipped(guarded(make(spec, _plain_config(config)), spec.name), spec.clip_rewards)
 
-    def __call__(self) -> gym.Env:
-        """The environment."""
-        return restarting(self._one, self.spec.name, self.failed) if self.failed else self._one()
-
-    def _one(self) -> gym.Env:
-        if self.registered is not None:
-            gym.registry.setdefault(self.registered.id, self.registered)
-        config = EnvConfig(self.config)
-        vars(config).update(self.worker)
-        return clipped(guarded(make(self.spec, config), self.spec.name), self.spec.clip_rewards)
+    return restarting(make_one, spec.name, failed) if failed else make_one()
 
 
 class ProcessVector(AsyncVectorEnv):
     """One process per environment.
 
-    :param makers: one per environment
     :param patience: how long a call into an environment may take
-    :param name: how the experiment names the environment
     :param options: of Gymnasium's `AsyncVectorEnv`; by default a finished episode resets in the same step,
         and the next step overwrites the observations
     """
@@ -262,12 +249,14 @@ def _repeat_output(lines: TextIO) -> None:
     """Repeat the processes' output in this one: as log messages or as printed lines."""
     with lines, suppress(ValueError, OSError):
         for line in lines:
-            if line.startswith(_RECORD):
-                level, name, text = json.loads(line[len(_RECORD) :])
-                if name == HEARTBEAT:
+            record = messages.decode(line)
+            if record is not None:
+                level, _, name, text = record
+                if name == messages.HEARTBEAT:
                     watchdog.report_progress()
                 else:
-                    logging.getLogger(name).log(level, "%s", text)
+                    number = logging.getLevelNamesMapping().get(level, logging.INFO)
+                    logging.getLogger(name).log(number, "%s", text)
             elif line.strip():
                 print(line.rstrip("\n"))
 
@@ -307,7 +296,7 @@ def _live(  # noqa: PLR0917
 ) -> None:
     """The life of one process: an environment is made, then Gymnasium's own loop."""
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, _go_on)
+        signal.signal(number, signals.ignore)
     threading.Thread(target=_end_with_parent, name="rayfish-parent", daemon=True).start()
     _redirect_output(output, level)
     watchdog.activity().give_up = partial(_give_up, index, faults)
@@ -349,10 +338,6 @@ def _give_up(index: int, faults: _FaultSender, what: str, hint: str) -> None:
     os._exit(1)
 
 
-def _go_on(number: int, frame: FrameType | None) -> None:
-    """Does nothing; a program that the environment starts inherits nothing of it."""
-
-
 def _end_with_parent() -> None:
     """The loop sees its end by a closed pipe, but not in the midst of a call into the environment."""
     parent = multiprocessing.parent_process()
@@ -371,17 +356,5 @@ def _redirect_output(output: Connection, level: int) -> None:
         if isinstance(stream, io.TextIOWrapper):  # whole lines: the other processes write there, too
             stream.reconfigure(line_buffering=True, write_through=False)
     root = logging.getLogger()
-    root.addHandler(_Record())
+    root.addHandler(MessageHandler(partial(send_record, 1, "")))
     root.setLevel(level)
-
-
-class _Record(logging.Handler):
-    """Each message as a line that says it is one."""
-
-    def emit(self, record: logging.LogRecord) -> None:
-        """Write one line."""
-        try:
-            line = _RECORD + json.dumps([record.levelno, record.name, self.format(record)]) + "\n"
-            os.write(1, line.encode("utf-8", "replace"))
-        except Exception:
-            self.handleError(record)

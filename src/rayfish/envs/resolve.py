@@ -11,6 +11,7 @@ from typing import Any
 
 import gymnasium as gym
 
+from rayfish.compat.ray_node import registered_creator
 from rayfish.envs import catalog
 from rayfish.envs.old_environments import OLD_EXAMPLES, gone_env, todays_env
 from rayfish.envs.spec import EnvSpec
@@ -25,8 +26,6 @@ OWN_NAMES = "rayfish-"
 class EnvSource:
     """What makes an environment: exactly one of the first two is set.
 
-    :param gym_id: an id to give to `gymnasium.make`
-    :param target: a class or creator function to call
     :param env_config: what an old id says that today's needs as a setting
     :param registered: the target comes from a registry of this process, which another one does not have
     """
@@ -38,11 +37,7 @@ class EnvSource:
 
 
 def resolve(spec: EnvSpec) -> EnvSource:
-    """Find what a spec names, trying the forms in the order of the module's functions.
-
-    :raises CodeError: an import path does not lead to an object
-    :raises EnvironmentFault: nothing answers to the name
-    """
+    """Find what a spec names, trying the forms in the order of the module's functions."""
     spec.prepare()
     if spec.object is not None:
         return EnvSource(target=_maker(spec.object, spec.name))
@@ -130,19 +125,10 @@ def _from_entry_point(name: str) -> Any | None:
 
 
 def _from_ray(name: str) -> Any | None:
-    """A creator that an imported module gave to Ray's `register_env`.
-
-    Only that module can have imported Ray's registry, so without it there is nothing to look in.
-    """
-    module = sys.modules.get("ray.tune.registry")
-    if module is None:
+    """A creator that an imported module gave to Ray's `register_env`."""
+    creator = registered_creator(name)
+    if creator is None:
         return None
-    registry, category = module._global_registry, module.ENV_CREATOR
-    # What this process registered first: after ray.init() the registry asks the cluster instead.
-    pending = getattr(registry, "_to_flush", {})
-    if (category, name) not in pending and not registry.contains(category, name):
-        return None
-    creator = registry.get(category, name)
 
     def make(env_config: Any) -> Any:
         """RLlib's rule: a registered creator gets the configuration whole, whatever it calls it."""
@@ -171,7 +157,7 @@ def _from_gym(name: str) -> Any | None:
 
 
 def _answers(name: str) -> bool:
-    """Whether somebody has registered an old id as an environment of their own."""
+    """Whether an old id is registered as an environment of today."""
     return name in gym.registry and not catalog.is_stub(name)
 
 

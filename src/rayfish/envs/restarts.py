@@ -1,8 +1,8 @@
 """Environments that are remade when they fail (`fault_tolerance.restart_failed_sub_environments`).
 
-Only the failed environment loses its episode; the others go on. It resets with a new seed, derived from
-the one it had and the number of its restarts: with the old one it could fail at the same step again, and
-without one a run would not repeat. An environment that keeps failing soon after it was remade ends the run.
+Only the failed environment loses its episode. It resets with a new seed, derived from the one it had and the
+number of its restarts: with the old one it could fail at the same step again, and without one a run would
+not repeat. An environment that keeps failing soon after it was remade ends the run.
 """
 
 from __future__ import annotations
@@ -15,9 +15,10 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 
-from rayfish.envs.env_kind import is_rllib_multi_agent
+from rayfish.envs.env_kind import is_rllib_multi_agent, layers
 from rayfish.envs.play import ALL
 from rayfish.envs.tasks import task_settable
+from rayfish.envs.wrappers import AgentsWrapper, Transparent
 from rayfish.errors import EnvironmentFault
 
 SKIP, TRUNCATE = "skip", "truncate"
@@ -30,8 +31,6 @@ RESTARTS, LOST = "rayfish_restarts", "rayfish_episode_lost"
 RESTARTS_IN_A_ROW, SOON = 10, 10
 """An environment may fail so many times in a row within so many steps of being remade."""
 
-OPTION = "fault_tolerance.restart_failed_sub_environments"
-
 _COUNTERS = ("_seed", "_count", "_steps", "_in_a_row", "_reseed", "_pending", "_last")
 _logger = logging.getLogger("ray.rllib")
 
@@ -43,17 +42,16 @@ class RestartsExhausted(EnvironmentFault):
 def restarting(make: Callable[[], Any], name: str, failed: str) -> Any:
     """The environment of `make`, remade by it whenever it fails.
 
-    :param name: how the experiment names the environment
     :param failed: what a failed step becomes, `SKIP` or `TRUNCATE`
     """
     env = make()
+    kind: Any = RestartingAgents if is_rllib_multi_agent(env) else Restarting
     if isinstance(env, gym.vector.VectorEnv):
-        return RestartingVector(env, make, name, failed)
-    kind = RestartingAgents if is_rllib_multi_agent(env) else Restarting
+        kind = RestartingVector
     return kind(env, make, name, failed)
 
 
-class _Restarts:
+class _Restarts(Transparent):
     """What the wrappers share: remaking, seeds, and the limit."""
 
     def __init__(self, env: Any, make: Callable[[], Any], name: str, failed: str) -> None:
@@ -67,12 +65,6 @@ class _Restarts:
         self._reseed = self._pending = False
         self._seed: Any = None
         self._count = self._steps = self._in_a_row = 0
-
-    def __getattr__(self, name: str) -> Any:
-        """What callbacks read of an environment is found behind this wrapper, too; nothing private."""
-        if name.startswith("_") or name == "env":
-            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
-        return getattr(self.env, name)
 
     def reset(self, *, seed: Any = None, options: dict[str, Any] | None = None) -> Any:
         """Start an episode."""
@@ -101,14 +93,6 @@ class _Restarts:
             self._last = result[0]
         return result
 
-    def counters(self) -> dict[str, Any]:
-        """What a snapshot keeps; see `set_counters`."""
-        return {name: getattr(self, name) for name in _COUNTERS}
-
-    def set_counters(self, state: dict[str, Any]) -> None:
-        """Puts back what `counters` gave."""
-        vars(self).update(state)
-
     def _after(self, error: Exception) -> Any:
         """What a step that failed returns."""
         before = self._count
@@ -135,10 +119,7 @@ class _Restarts:
             return observation, info
 
     def _remake(self, error: Exception, what: str) -> None:
-        """Another environment in the place of this one.
-
-        :raises RestartsExhausted: it was one time too many
-        """
+        """Another environment in the place of this one."""
         old = self.env
         while True:
             self._count += 1
@@ -193,18 +174,8 @@ class Restarting(_Restarts, gym.Wrapper):
     """A single-agent environment."""
 
 
-class RestartingAgents(_Restarts, gym.Wrapper):
+class RestartingAgents(_Restarts, AgentsWrapper):
     """RLlib's `MultiAgentEnv`."""
-
-    @property
-    def agents(self) -> list[Any]:
-        """The live agents."""
-        return self.unwrapped.agents
-
-    @property
-    def possible_agents(self) -> list[Any]:
-        """Every agent that may appear."""
-        return self.unwrapped.possible_agents
 
     def _counted(self, observation: Any, info: Any, restarts: int) -> Any:
         if not restarts or not observation:
@@ -253,27 +224,26 @@ class RestartingVector(_Restarts, gym.vector.VectorWrapper):
 
 def layer_of(env: Any) -> tuple[Any, _Restarts] | None:
     """The wrapper of this file around an environment, after the layer around it (None: it is outermost)."""
-    outer: Any = None
-    while env is not None and not isinstance(env, _Restarts):
-        outer, env = env, getattr(env, "__dict__", {}).get("env")
-    return None if env is None else (outer, env)
+    chain = layers(env)
+    places = zip([None, *chain], chain, strict=False)
+    return next((place for place in places if isinstance(place[1], _Restarts)), None)
 
 
 @contextmanager
 def bare(envs: Sequence[Any]) -> Iterator[list[Any]]:
     """The environments without their wrapper of this file, which are saved: a resumed run may have none."""
     found = [layer_of(env) for env in envs]
-    inner = []
-    for env, place in zip(envs, found, strict=True):
-        if place is not None and place[0] is not None:
-            place[0].env = place[1].env
-        inner.append(place[1].env if place is not None and place[0] is None else env)
+    inside = [place for place in found if place is not None and place[0] is not None]
+    for outer, wrapper in inside:
+        outer.env = wrapper.env
     try:
-        yield inner
+        yield [
+            place[1].env if place is not None and place[0] is None else env
+            for env, place in zip(envs, found, strict=True)
+        ]
     finally:
-        for place in found:
-            if place is not None and place[0] is not None:
-                place[0].env = place[1]
+        for outer, wrapper in inside:
+            outer.env = wrapper
 
 
 def put_around(old: Any, new: Any) -> Any:
@@ -285,12 +255,7 @@ def put_around(old: Any, new: Any) -> Any:
     if outer is None:
         wrapper.env = new
         return wrapper
-    depth, env = 0, wrapper.env
-    while env is not None:
-        depth, env = depth + 1, getattr(env, "__dict__", {}).get("env")
-    chain = [new]
-    while (env := getattr(chain[-1], "__dict__", {}).get("env")) is not None:
-        chain.append(env)
+    depth, chain = len(layers(wrapper.env)), layers(new)
     wrapper.env = chain[-depth]
     if len(chain) == depth:
         return wrapper
@@ -300,7 +265,8 @@ def put_around(old: Any, new: Any) -> Any:
 
 def counters(envs: Sequence[Any]) -> list[dict[str, Any] | None]:
     """What `set_counters` puts back; None for an environment that is not restarted."""
-    return [None if (place := layer_of(env)) is None else place[1].counters() for env in envs]
+    places = map(layer_of, envs)
+    return [place and {name: getattr(place[1], name) for name in _COUNTERS} for place in places]
 
 
 def set_counters(envs: Sequence[Any], saved: Sequence[dict[str, Any] | None] | None) -> None:
@@ -308,4 +274,4 @@ def set_counters(envs: Sequence[Any], saved: Sequence[dict[str, Any] | None] | N
     for env, state in zip(envs, saved or (), strict=False):
         place = layer_of(env)
         if place is not None and state is not None:
-            place[1].set_counters(state)
+            vars(place[1]).update(state)

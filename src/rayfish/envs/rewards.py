@@ -15,6 +15,7 @@ import numpy as np
 
 from rayfish.envs.env_kind import is_rllib_multi_agent
 from rayfish.envs.play import ALL
+from rayfish.envs.wrappers import AgentsWrapper
 from rayfish.errors import EnvironmentFault
 
 TRUE_RETURN = "rayfish_true_return"
@@ -39,10 +40,7 @@ class Clip:
 
 
 def clip_of(value: Any) -> Clip | None:
-    """What `environment.clip_rewards` says; None when rewards stay as they are.
-
-    :raises ClipFault: it says nothing sensible
-    """
+    """What `environment.clip_rewards` says; None when rewards stay as they are."""
     if value is None or value is False:
         return None
     if value is True:
@@ -91,23 +89,13 @@ class ClippedRewards(gym.Wrapper):
         return observation, float(self._clip(reward)), terminated, truncated, info
 
 
-class ClippedAgents(gym.Wrapper):
+class ClippedAgents(AgentsWrapper):
     """The rewards of every agent of RLlib's `MultiAgentEnv`, clipped."""
 
     def __init__(self, env: Any, clip: Clip) -> None:
         super().__init__(env)
         self._clip = clip
         self._totals: dict[Any, float] = {}
-
-    @property
-    def agents(self) -> list[Any]:
-        """The live agents."""
-        return self.unwrapped.agents
-
-    @property
-    def possible_agents(self) -> list[Any]:
-        """Every agent that may appear."""
-        return self.unwrapped.possible_agents
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[dict, dict]:
         """Start an episode and its sums."""

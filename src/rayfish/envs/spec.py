@@ -15,6 +15,7 @@ from rayfish.envs.atari import Atari, atari_of
 from rayfish.envs.rewards import Clip, clip_of
 from rayfish.errors import CodeError, EnvironmentFault
 from rayfish.experiment import imports as user_code
+from rayfish.experiment.tree import merge
 
 if TYPE_CHECKING:
     from rayfish.experiment.experiment import Experiment
@@ -39,8 +40,6 @@ class EnvSpec:
     :param object: a class or creator function handed in from Python, instead of a name
     :param clip_rewards: how rewards are clipped while training; None leaves them alone
     :param atari: the preprocessing of an Atari game; None leaves it alone
-    :param last_action: observe the last action too
-    :param last_reward: observe the last reward too
     :param old_api: whether it has the reset and step of old gym, where that is known; None tries it
     """
 
@@ -106,8 +105,6 @@ def from_experiment(experiment: Experiment, *, evaluation: bool = False) -> EnvS
     """The environment of an experiment; with `evaluation`, the one its evaluation section names.
 
     Evaluation measures true rewards, so they are clipped for training only.
-
-    :raises EnvironmentFault: no environment is set
     """
     environment = experiment.environment
     name, given = environment.env, experiment.env
@@ -117,6 +114,9 @@ def from_experiment(experiment: Experiment, *, evaluation: bool = False) -> EnvS
         if override.get("env"):
             name, given = override["env"], None
         horizon = override.get("horizon", horizon)
+    if horizon is not None and (isinstance(horizon, bool) or not isinstance(horizon, int) or horizon < 1):
+        hint = "give the longest episode as a whole number of steps, or null"
+        raise EnvironmentFault(f"rollouts.horizon is {horizon!r}", hint)
     if given is None and not name:
         raise EnvironmentFault("no environment is set", "add environment.env=CartPole-v1 (or your own)")
     if isinstance(given, str):
@@ -128,7 +128,7 @@ def from_experiment(experiment: Experiment, *, evaluation: bool = False) -> EnvS
         name=str(name),
         paths=tuple(str(folder) for folder in experiment.paths),
         imports=(listed,) if isinstance(listed, str) else tuple(listed),
-        horizon=_horizon(horizon),
+        horizon=horizon,
         object=given,
         clip_rewards=None if evaluation else clip_of(environment.clip_rewards),
         atari=atari_of(environment.atari),
@@ -141,7 +141,7 @@ def env_config_of(experiment: Experiment, *, evaluation: bool = False) -> dict[s
     """The `env_config` of an experiment; evaluation's own keys are merged over it, level by level."""
     config = experiment.mapping("environment.env_config")
     if evaluation:
-        config = _merged(config, experiment.mapping(f"{EVALUATION}.env_config"))
+        merge(config, experiment.mapping(f"{EVALUATION}.env_config"))
     return _located(config, experiment.paths)
 
 
@@ -167,20 +167,3 @@ def _located(value: Any, folders: Sequence[str | Path], key: str = "") -> Any:
         return next((str(place) for place in places if place.exists()), value)
     except (OSError, ValueError):  # too long for a path, or with signs that none has
         return value
-
-
-def _merged(base: dict[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
-    for key, value in over.items():
-        both = isinstance(value, Mapping) and isinstance(base.get(key), Mapping)
-        base[key] = _merged(dict(base[key]), value) if both else copy.deepcopy(value)
-    return base
-
-
-def _horizon(value: Any) -> int | None:
-    if value is None:
-        return None
-    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-        raise EnvironmentFault(
-            f"rollouts.horizon is {value!r}", "give the longest episode as a whole number of steps, or null"
-        )
-    return value

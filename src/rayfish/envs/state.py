@@ -15,6 +15,7 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 import cloudpickle
@@ -22,10 +23,13 @@ import gymnasium as gym
 import numpy as np
 
 from rayfish.envs import guard, restarts
-from rayfish.envs.env_kind import EnvInfo
+from rayfish.envs.env_kind import EnvInfo, layers
 from rayfish.envs.play import Act, Actions, Player, TimeStep, random_actions
+from rayfish.envs.space_check import same
+from rayfish.envs.vector import holds_tensors
 from rayfish.generators import generators, set_generators, undisturbed
 from rayfish.nested import first_leaf
+from rayfish.supervise.error_messages import first_line
 
 GET_STATE, PICKLE, FRESH = "get_state", "pickle", "fresh"
 
@@ -48,7 +52,7 @@ def find_way(env: Any, actions: dict[Any, gym.Space[Any]]) -> tuple[str, str]:
             try:
                 why = _trial(env, way, actions)
             except Exception as error:
-                why = f"{type(error).__name__}: {error}".strip(": ").splitlines()[0]
+                why = first_line(error)
         if not why:
             return way, ""
     return FRESH, why
@@ -75,8 +79,8 @@ def why_not_pickled(vector: Any) -> str:
             [again] = pickle.loads(saved)
             seen = [again.step(actions)[:4] for actions in script[_STEPS_BEFORE:]]
         except Exception as error:
-            return f"{type(error).__name__}: {error}".strip(": ").splitlines()[0]
-    return "" if _equal(expected, seen) else "a copy made by pickle goes on differently"
+            return first_line(error)
+    return "" if same(expected, seen) else "a copy made by pickle goes on differently"
 
 
 @contextmanager
@@ -97,19 +101,15 @@ def _quiet_finalizers() -> Iterator[None]:
 
 def _like(obs: Any, actions: Any) -> Any:
     """Actions as an environment of tensors takes them, where it is one."""
-    leaf = first_leaf(obs)
-    if not type(leaf).__module__.startswith("torch"):
+    if not holds_tensors(obs):
         return actions
     import torch
 
-    return torch.as_tensor(actions, device=leaf.device)
+    return torch.as_tensor(actions, device=first_leaf(obs).device)
 
 
 def note(info: EnvInfo, vectorized: str | None = None) -> str:
-    """What a user should know of saving this environment; "" when it is saved as it is.
-
-    :param vectorized: `rollouts.gym_env_vectorize_mode`
-    """
+    """What a user should know of saving this environment; "" when it is saved as it is."""
     if vectorized not in (None, "sync", "SYNC"):
         why = f"with gym_env_vectorize_mode={vectorized} they are out of reach"
     elif info.saved_by == FRESH:
@@ -166,40 +166,30 @@ def _trial(env: Any, way: str, actions: dict[Any, gym.Space[Any]]) -> str:
     seen = _play(Player(again), before, _STEPS_AFTER, lambda _: next(script))
     if again is not env:
         guard.close(again)
-    return "" if _equal(expected, seen) else f"a copy made by {way} goes on differently"
+    return "" if same(expected, seen) else f"a copy made by {way} goes on differently"
 
 
 def _play(player: Player, now: TimeStep, steps: int, act: Act) -> list[tuple[Actions, TimeStep]]:
-    """Steps across the ends of episodes: what was done (nothing in place of a reset) and what it led to."""
+    """Steps across the ends of episodes: what was done (nothing in place of a reset) and what it led to.
+
+    Without infos, which may hold times and the like.
+    """
     played = []
     for _ in range(steps):
         over, actions = now.over, act(now)
         now = player.reset() if over else player.step(actions)
-        played.append((actions, now))
+        played.append((actions, replace(now, infos={})))
     return played
 
 
-def _equal(a: Any, b: Any) -> bool:
-    if isinstance(a, TimeStep):  # infos may hold times and the like
-        return _equal({**vars(a), "infos": {}}, {**vars(b), "infos": {}})
-    if isinstance(a, dict):
-        return isinstance(b, dict) and a.keys() == b.keys() and all(_equal(a[key], b[key]) for key in a)
-    if isinstance(a, list | tuple):
-        return len(a) == len(b) and all(_equal(x, y) for x, y in zip(a, b, strict=True))
-    left, right = (np.asarray(value.cpu() if hasattr(value, "cpu") else value) for value in (a, b))
-    if left.dtype.kind == "f":
-        return np.array_equal(left, right, equal_nan=True)
-    return np.array_equal(left, right)
-
-
 def _offers_state(env: Any) -> bool:
-    inner = _layers(env)[-1]
+    inner = layers(env)[-1]
     return callable(getattr(inner, "get_state", None)) and callable(getattr(inner, "set_state", None))
 
 
 def _own_state(env: Any) -> dict[str, Any]:
     """What the environment says of itself, with what its wrappers and its generator know besides."""
-    *wrappers, inner = _layers(env)
+    *wrappers, inner = layers(env)
     generator = getattr(inner, "_np_random", None)
     return {
         "state": inner.get_state(),
@@ -212,21 +202,13 @@ def _own_state(env: Any) -> dict[str, Any]:
 
 
 def _set_own_state(env: Any, saved: dict[str, Any]) -> None:
-    *wrappers, inner = _layers(env)
+    *wrappers, inner = layers(env)
     env.reset()  # many build their simulator only there
     inner.set_state(saved["state"])
     if saved["generator"] is not None:
         inner.np_random.bit_generator.state = saved["generator"]
     for layer, values in zip(wrappers, saved["wrappers"], strict=True):
         vars(layer).update(values)
-
-
-def _layers(env: Any) -> list[Any]:
-    """The environment with all that is wrapped around it (in any library), the user's own last."""
-    found = [env]
-    while (inner := getattr(found[-1], "__dict__", {}).get("env")) is not None and inner is not found[-1]:
-        found.append(inner)
-    return found
 
 
 def _plain(value: Any) -> bool:
@@ -242,7 +224,7 @@ def _without_specs(envs: list[Any]) -> Iterator[None]:
     """Gymnasium's spec holds the function that made an environment, with all that it refers to."""
     inner = [env.unwrapped for env in envs if hasattr(env, "unwrapped")]
     specs = [getattr(env, "spec", None) for env in inner]
-    wrappers = [layer for env in envs for layer in _layers(env) if isinstance(layer, gym.Wrapper)]
+    wrappers = [layer for env in envs for layer in layers(env) if isinstance(layer, gym.Wrapper)]
     cached = [(layer, layer._cached_spec) for layer in wrappers]
     try:
         for env in inner:

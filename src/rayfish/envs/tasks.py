@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import gymnasium as gym
 
+from rayfish.envs.env_kind import layers
 from rayfish.errors import EnvironmentFault, RayfishError
 from rayfish.experiment.imports import load_object
 
@@ -41,12 +42,8 @@ def task_settable(env: Any) -> Any | None:
     Layers that hand everything through (guards, old-style adapters) are looked behind, so that a
     curriculum function sees the user's own object.
     """
-    while env is not None:
-        if all(callable(_own(env, method)) for method in ("get_task", "set_task")):
-            return env
-        inner = getattr(env, "__dict__", {}).get("env")
-        env = inner if inner is not env else None
-    return None
+    methods = ("get_task", "set_task")
+    return next((one for one in layers(env) if all(callable(_own(one, name)) for name in methods)), None)
 
 
 def _own(env: Any, method: str) -> Any:
@@ -59,10 +56,7 @@ class TaskFault(EnvironmentFault):
 
 
 def require_tasks(experiment: Experiment, env: Any) -> None:
-    """A curriculum needs a function, and an environment whose task can be set from it.
-
-    :raises TaskFault: either is missing
-    """
+    """A curriculum needs a function, and an environment whose task can be set from it."""
     path = experiment.environment.env_task_fn
     if path is None:
         return
@@ -76,7 +70,7 @@ def require_tasks(experiment: Experiment, env: Any) -> None:
         )
     if task_settable(env) is None:
         raise TaskFault(
-            f"is set, but {_innermost(env)} has no get_task() and set_task(task)",
+            f"is set, but {type(layers(env)[-1]).__name__} has no get_task() and set_task(task)",
             "write both in the environment (rayfish.envs.tasks.TaskSettableEnv), or remove the key",
         )
     mode = str(experiment.get("rollouts.gym_env_vectorize_mode") or "sync").lower()
@@ -85,9 +79,3 @@ def require_tasks(experiment: Experiment, env: Any) -> None:
             f"cannot reach environments with rollouts.gym_env_vectorize_mode={mode}",
             "set rollouts.gym_env_vectorize_mode=sync",
         )
-
-
-def _innermost(env: Any) -> str:
-    while (inner := getattr(env, "__dict__", {}).get("env")) is not None:
-        env = inner
-    return type(env).__name__

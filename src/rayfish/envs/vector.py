@@ -60,17 +60,14 @@ def _is_number(value: Any) -> bool:
 
 @dataclass
 class StepResult:
-    """What one step of all slots gave.
+    """What one step of all N slots returned, of which K ended an episode.
 
-    :param obs: [N, ...] what each slot sees now; the next episode's first observation where one ended
-        and began again in the same step
-    :param rewards: [N]
-    :param terminated: [N] ended for good
-    :param truncated: [N] cut off
+    :param obs: what each slot sees now; the next episode's first observation where one ended and another
+        began in the same step
     :param valid: [N] false where the slot took no step; None when all did
     :param ended: [K] the slots whose episode ended in this step
     :param final_obs: [K, ...] their true last observations
-    :param present: [N] false where `obs` is nothing that was seen just now; None when all was
+    :param present: [N] false where `obs` is not an observation of this step; None when all are
     :param final_apart: whether `final_obs` is not in `obs` as well
     :param lost: [N] the slots whose environment failed and was remade (`envs.restarts`): this was no step
         of theirs, and their episode ends, truncated, with the one before; None without any
@@ -90,9 +87,9 @@ class StepResult:
 
 @dataclass
 class Finished:
-    """Episodes that came to their end, in the order in which they did.
+    """Episodes in the order in which they ended.
 
-    :param earned: the sums of the rewards as the learner got them, clipped where they are clipped
+    :param earned: the sums of the rewards as the learner got them, which may be clipped
     :param slots: the environment each was played in
     :param env: what environments reported of them, by name
     :param policy: the returns of each policy; of several agents only
@@ -114,6 +111,16 @@ class Finished:
                 if len(values) == len(other.returns):
                     mine.setdefault(name, []).append(values[place])
 
+    def end(self, slot: int, earned: float, length: int, *, true: Any = None, policy: str = "") -> None:
+        """Take up one episode; `true` is its return by rewards that were not clipped, if they were."""
+        returned = float(earned if true is None else true)
+        self.returns.append(returned)
+        self.earned.append(float(earned))
+        self.lengths.append(int(length))
+        self.slots.append(slot)
+        if policy:
+            self.policy.setdefault(policy, []).append(returned)
+
     def report(self, info: Mapping[str, Any]) -> None:
         """Take up the figures of an episode's last info."""
         for name, value in figures(info):
@@ -130,6 +137,8 @@ class Vector:
     num_slots: int
     observation_space: gym.Space
     action_space: gym.Space
+    counted: tuple[str, ...] = ()
+    """The attributes that `state` keeps."""
     present: np.ndarray | None = None
     """[N] false where the newest observation of a slot is blank or an old one; None when all are new."""
 
@@ -162,7 +171,7 @@ class Vector:
 
     def state(self) -> dict[str, Any]:
         """What it counts, besides the environments themselves; see `set_state`."""
-        raise NotImplementedError
+        return {name: getattr(self, name) for name in self.counted}
 
     def set_state(self, state: dict[str, Any]) -> None:
         """Put back what `state` gave."""
@@ -175,6 +184,8 @@ class Vector:
 
 class GymVector(Vector):
     """A Gymnasium `VectorEnv` in any of its autoreset modes."""
+
+    counted = ("_returns", "_lengths", "_over", "_mode", "finished")
 
     def __init__(self, env: VectorEnv) -> None:
         super().__init__()
@@ -209,9 +220,8 @@ class GymVector(Vector):
         lost = self._count_restarts(infos)
         if lost is not None:
             valid = ~lost if valid is None else valid & ~lost
-            self._returns[lost], self._lengths[lost] = 0.0, 0
-        self._returns += rewards
-        self._lengths += 1 if valid is None else valid
+            self._drop(lost)
+        self._add(rewards, valid)
         over = terminated | truncated
         ended = np.flatnonzero(over)
         if ended.size and not self._declared and last_observations(infos) is not None:
@@ -228,11 +238,6 @@ class GymVector(Vector):
             obs, rewards, terminated, truncated, valid, ended, final, final_apart=apart, lost=lost
         )
 
-    def state(self) -> dict[str, Any]:
-        """Sums of the running episodes, and which of them begin again in the next step."""
-        names = ("_returns", "_lengths", "_over", "_mode", "finished")
-        return {name: getattr(self, name) for name in names}
-
     def _count_restarts(self, infos: dict[str, Any]) -> np.ndarray | None:
         """Counts environments that were remade; gives which slots lost their episode by it, if any did."""
         if RESTARTS not in infos:
@@ -245,10 +250,7 @@ class GymVector(Vector):
         return lost
 
     def _final(self, obs: Tree, infos: dict[str, Any], ended: np.ndarray) -> Tree:
-        """The true last observations of the slots that ended.
-
-        :raises EnvironmentFault: a same-step vector, whose `obs` are the next episodes' first, has none
-        """
+        """The true last observations of the slots that ended."""
         if self._mode is not AutoresetMode.SAME_STEP or not ended.size:
             return map_nested(lambda leaf: leaf[ended], obs)
         final = last_observations(infos)
@@ -259,18 +261,25 @@ class GymVector(Vector):
             return map_nested(lambda *leaves: np.stack(leaves), *(final[index] for index in ended))
         return map_nested(lambda _, leaf: as_array(leaf)[ended], obs, final)
 
+    def _drop(self, lost: np.ndarray) -> None:
+        """Forget the sums of episodes that were lost."""
+        self._returns[lost], self._lengths[lost] = 0.0, 0
+
+    def _add(self, rewards: np.ndarray, valid: np.ndarray | None) -> None:
+        """Add one step to the sums."""
+        self._returns += rewards
+        self._lengths += 1 if valid is None else valid
+
     def _count(self, infos: dict[str, Any], ended: np.ndarray) -> None:
+        """Take up the episodes that ended."""
         last = infos.get("final_info", infos) if self._mode is AutoresetMode.SAME_STEP else infos
         for index in ended.tolist():
             info = _of_one(last, index)
             if TRUE_RETURN in infos:  # of a vector whose rewards are clipped as a whole
                 info[TRUE_RETURN] = infos[TRUE_RETURN][index]
-            self.finished.returns.append(float(info.get(TRUE_RETURN, self._returns[index])))
-            self.finished.earned.append(float(self._returns[index]))
-            self.finished.lengths.append(int(self._lengths[index]))
-            self.finished.slots.append(index)
-            if info:
-                self.finished.report(info)
+            true = info.get(TRUE_RETURN)
+            self.finished.end(index, self._returns[index], self._lengths[index], true=true)
+            self.finished.report(info)
         self._returns[ended], self._lengths[ended] = 0.0, 0
 
 

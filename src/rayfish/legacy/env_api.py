@@ -18,7 +18,7 @@ from gymnasium import spaces
 
 from rayfish.envs.env_kind import is_rllib_multi_agent
 from rayfish.envs.play import ALL
-from rayfish.envs.values import legal_sample
+from rayfish.envs.space_check import legal_sample
 from rayfish.errors import EnvironmentFault
 from rayfish.generators import undisturbed
 

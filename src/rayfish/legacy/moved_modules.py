@@ -42,7 +42,9 @@ MOVED = {
         for name in ("", *(f".{one}" for one in _EXAMPLES))
     },
     "rayfish.envs.kinds": "rayfish.envs.env_kind",
-    "rayfish.envs.last": "rayfish.envs.observe_last",
+    **dict.fromkeys(
+        ("rayfish.envs.last", "rayfish.envs.observe_last", "rayfish.envs.limits"), "rayfish.envs.wrappers"
+    ),
     "rayfish.envs.old_api": "rayfish.legacy.env_api",
     "rayfish.envs.observed": "rayfish.envs.space_check",
     "rayfish.envs.old_gym": "rayfish.legacy.gym",

@@ -21,10 +21,10 @@ from rayfish.metrics import names
 from rayfish.metrics.panel import ACCENT, LABEL, RunView, draw, env_figures
 from rayfish.metrics.stop import StopConditions
 from rayfish.metrics.timing import bottleneck
-from rayfish.printable import printable
 from rayfish.streams import steady
 from rayfish.terminal import Console as RichConsole
 from rayfish.terminal import print_step
+from rayfish.text import printable
 
 _LEVEL_STYLES = {"DEBUG": LABEL, "WARNING": "yellow", "ERROR": "bold red", "CRITICAL": "bold red"}
 _REDRAW_S = 0.4

@@ -30,7 +30,6 @@ from rayfish.experiment import Experiment
 from rayfish.experiment.words import Override
 from rayfish.generators import undisturbed
 from rayfish.metrics.collect import WINDOW, Collector
-from rayfish.printable import printable
 from rayfish.run import autotune, checkpoint, manifest, preflight, resources
 from rayfish.run.directory import RunDirectory, find_checkpoint
 from rayfish.run.engine import RayOptions, repeatable_kernels, running_ray
@@ -40,6 +39,7 @@ from rayfish.run.worker_failures import Losses, require_finite
 from rayfish.supervise.error_messages import explained
 from rayfish.supervise.logs import settle, setup_worker, worker_output_to
 from rayfish.supervise.watchdog import Patience, Watch
+from rayfish.text import printable
 
 _STOP_S, _BUSY_STOP_S = 60.0, 5.0
 """How long workers have to close their environments: at the end of a run, and in an interrupted iteration."""

@@ -11,6 +11,7 @@ import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
+from itertools import takewhile
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any
@@ -36,7 +37,7 @@ LESS_MEMORY = (
 NOTE = "in step "
 """Begins the note that an exception out of an environment carries: where in the episode it was."""
 
-RESTARTS = "fault_tolerance.restart_failed_sub_environments"
+RESTART_OPTION = "fault_tolerance.restart_failed_sub_environments"
 _logger = logging.getLogger(__name__)
 
 
@@ -50,11 +51,11 @@ class Reason:
 
 @contextmanager
 def explained(experiment: Experiment, watch: Watch | None = None) -> Iterator[None]:
-    """Turns whatever the engine raises inside the block into a `RunFailed` that names the culprit.
+    """Turns what the engine raises inside the block into a `RunFailed` that names the cause.
 
     The full traceback goes to the log (and to the screen with `--debug`).
 
-    :param watch: looks after the block: it is also left when a call hangs, or when Ray is gone
+    :param watch: also ends the block when a call hangs, or when Ray is gone
     """
     try:
         with watch.section() if watch is not None else nullcontext():
@@ -63,7 +64,7 @@ def explained(experiment: Experiment, watch: Watch | None = None) -> Iterator[No
         raise
     except Exception as error:
         keep_traceback(error)
-        reason = explain(error, str(experiment.environment.env), RESTARTS if watch is not None else "")
+        reason = explain(error, str(experiment.environment.env), RESTART_OPTION if watch is not None else "")
         raise RunFailed(reason.what, reason.hint) from error
 
 
@@ -132,20 +133,16 @@ def explain_text(text: str, env: str) -> Reason | None:
     # Of chained exceptions the one that began it is printed first.
     section = text.partition(_TRACEBACK)[2].lstrip("\n").splitlines()
     after = next((i for i, line in enumerate(section) if line and not line.startswith(" ")), len(section))
-    frames = [(m["file"], int(m["line"]), m["name"]) for m in _FRAME.finditer("\n".join(section[:after]))]
-    message: list[str] = []
-    for line in section[after:]:
-        if not line.strip():
-            break
-        message.append(line.strip())
+    frames = _frames_in("\n".join(section[:after]))
+    message = list(takewhile(bool, (line.strip() for line in section[after:])))
     if not message:
         return None
     if _OWN_ERROR.match(message[0]):
         hint = next((line.removeprefix(_NEXT_STEP) for line in message if line.startswith(_NEXT_STEP)), "")
         return Reason(_OWN_ERROR.sub("", message[0]), hint)
     notes = [line for line in message if line.startswith(NOTE)]
-    said = " ".join(line for line in message if line not in notes)
-    return _reason(said, _last_of_user(frames), notes, env, RESTARTS)
+    text = " ".join(line for line in message if line not in notes)
+    return _reason(text, _last_of_user(frames), notes, env, RESTART_OPTION)
 
 
 def explain_exit(text: str) -> Reason:
@@ -155,7 +152,7 @@ def explain_exit(text: str) -> Reason:
     code = re.search(r"exits? with an exit code (\d+)", text)
     if code:
         return Reason(f"its process ended by itself with exit code {code[1]}")
-    # Ray has seen no more than a closed connection.
+    # All that Ray has seen is a closed connection.
     return Reason(
         "its process was killed or crashed (by hand, by the system when memory runs out, or in native code)",
         f"if memory is short: {LESS_MEMORY}",
@@ -188,12 +185,15 @@ def user_frame(error: BaseException) -> tuple[str, int, str] | None:
     """The innermost frame in the user's own code, also when it ran on a remote worker."""
     for cause in reversed(chain(error)):
         frames = [(f.filename, f.lineno or 0, f.name) for f in traceback.extract_tb(cause.__traceback__)]
-        # Ray carries a remote worker's traceback as text.
-        frames += [(m["file"], int(m["line"]), m["name"]) for m in _FRAME.finditer(str(cause))]
+        frames += _frames_in(str(cause))  # Ray carries a remote worker's traceback as text
         found = _last_of_user(frames)
         if found is not None:
             return found
     return None
+
+
+def _frames_in(text: str) -> list[tuple[str, int, str]]:
+    return [(m["file"], int(m["line"]), m["name"]) for m in _FRAME.finditer(text)]
 
 
 def _last_of_user(frames: list[tuple[str, int, str]]) -> tuple[str, int, str] | None:
@@ -222,6 +222,11 @@ def root_message(error: BaseException) -> str:
             named = re.match(r"^[\w.]+(Error|Exception|Fault)\b", lines[-1])
             return lines[-1] if named else f"{type(cause).__name__}: {lines[-1]}"
     return type(chain(error)[-1]).__name__
+
+
+def first_line(error: Exception) -> str:
+    """`TypeName: message`, the first line of it."""
+    return f"{type(error).__name__}: {error}".strip(": ").splitlines()[0]
 
 
 def source_of(env: Any, method: str) -> tuple[str, str, int]:

@@ -8,7 +8,6 @@ worker's name and level back, and also takes in what the driver itself logs and 
 from __future__ import annotations
 
 import faulthandler
-import io
 import logging
 import os
 import sys
@@ -17,14 +16,16 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
+from functools import partial
+from io import FileIO
 from pathlib import Path
 from typing import Any, TextIO
 
 from rayfish.compat.ray_internals import worker_output_dispatcher
-from rayfish.printable import printable
-from rayfish.streams import steady
-from rayfish.supervise import log_records
-from rayfish.supervise.worker_messages import HEARTBEAT, worker_messages
+from rayfish.streams import StreamProxy, steady
+from rayfish.supervise import worker_messages as messages
+from rayfish.supervise.worker_messages import Line, worker_messages
+from rayfish.text import printable
 
 Sink = Callable[[str, str, str], None]
 """Called with (level, who, text), from any thread."""
@@ -50,12 +51,12 @@ def setup_worker(name: str, level: str = "WARN") -> None:
         return
     # Both streams: they travel separately, and a print must find its worker's name known.
     for stream in (1, 2):
-        os.write(stream, log_records.encode(log_records.HELLO, name, str(os.getpid()), "").encode())
+        os.write(stream, messages.encode(messages.HELLO, name, str(os.getpid()), "").encode())
     root = logging.getLogger()
     for handler in list(root.handlers):
-        if isinstance(handler, _RecordHandler):
+        if isinstance(handler, MessageHandler):
             root.removeHandler(handler)
-    root.addHandler(_RecordHandler(name))
+    root.addHandler(MessageHandler(partial(send_record, 2, name)))
     root.setLevel(_user_level(level))
     logging.captureWarnings(True)
     _through_root()
@@ -70,8 +71,7 @@ def capture(log_file: Path, sink: Sink, level: str = "WARN") -> Iterator[None]:
         code logs is shown from INFO on, from DEBUG on if this is DEBUG
     """
     with ExitStack() as stack:
-        log = LogFile(Path(log_file))
-        stack.callback(log.close)
+        log = stack.enter_context(_log_file(Path(log_file)))
         router = _Router(log, sink, level)
         stack.callback(router.flush)
         stack.enter_context(_driver_descriptor(log))
@@ -90,43 +90,45 @@ def worker_output_to(sink: Sink, level: str = "WARN") -> Iterator[None]:
     if "emit" in vars(worker_output_dispatcher()):
         yield
         return
-    with _worker_output(_Router(LogFile(Path(os.devnull)), sink, level)):
+    with _log_file(Path(os.devnull)) as log, _worker_output(_Router(log, sink, level)):
         yield
 
 
-class LogFile:
-    """A file that takes lines as long as the disk has room for them; lines it cannot take are dropped.
+class MessageHandler(logging.Handler):
+    """Hands each log record and its text to a function."""
 
-    A full disk ends a run where its metrics are written, not in the `print` of an environment.
-    """
+    def __init__(self, take: Callable[[logging.LogRecord, str], None]) -> None:
+        super().__init__()
+        self._take = take
 
-    def __init__(self, path: Path) -> None:
-        self._file = path.open("ab", buffering=0)
+    def emit(self, record: logging.LogRecord) -> None:
+        """Hand over one record."""
+        try:
+            self._take(record, self.format(record))
+        except Exception:
+            self.handleError(record)
 
-    @property
-    def closed(self) -> bool:
-        """Whether it takes no more lines."""
-        return self._file.closed
 
-    def fileno(self) -> int:
-        """The descriptor, for what writes past Python."""
-        return self._file.fileno()
+def send_record(descriptor: int, worker: str, record: logging.LogRecord, text: str) -> None:
+    """One record as a line to stdout or stderr itself, whatever `sys.stderr` was made into."""
+    line = messages.encode(record.levelname, worker, record.name, text)
+    os.write(descriptor, line.encode("utf-8", "replace"))
 
-    def write(self, text: str) -> None:
-        """Append text."""
+
+@contextmanager
+def _log_file(path: Path) -> Iterator[FileIO]:
+    file = path.open("ab", buffering=0)
+    try:
+        yield file
+    finally:
         with suppress(OSError):
-            self._file.write(text.encode("utf-8", "replace"))
-
-    def close(self) -> None:
-        """Take no more lines."""
-        with suppress(OSError):
-            self._file.close()
+            file.close()
 
 
 class _Router:
     """Decides for each message whether it is for the user or for the file only."""
 
-    def __init__(self, log: LogFile, sink: Sink, level: str) -> None:
+    def __init__(self, log: FileIO, sink: Sink, level: str) -> None:
         self._log = log
         self._sink = sink
         self._ray_level = _level(level)
@@ -143,16 +145,16 @@ class _Router:
         """True on a thread that is delivering: what the sink itself prints must not come round again."""
         return getattr(self._local, "busy", False)
 
-    def deliver(self, who: str, line: log_records.Line) -> None:
+    def deliver(self, who: str, line: Line) -> None:
         """Write one message to the file, and show it if it is meant for the user."""
-        level = logging.getLevelName(line.level)
-        text = log_records.plain(line.text)
+        level, text = logging.getLevelName(line.level), printable(line.text)
+        stamp, body = time.strftime("%Y-%m-%d %H:%M:%S"), text.replace("\n", "\n    ")
         with self._lock:
             if self._log.closed:
                 return
-            stamp = time.strftime("%Y-%m-%d %H:%M:%S")
-            body = text.replace("\n", "\n    ")
-            self._log.write(f"{stamp} {level:<8} {who} | {body}\n")
+            # A full disk ends a run where its metrics are written, not in the `print` of an environment.
+            with suppress(OSError):
+                self._log.write(f"{stamp} {level:<8} {who} | {body}\n".encode("utf-8", "replace"))
         shown_from = self._user_level if line.ours else self._ray_level
         if line.quiet or line.level < shown_from or self.busy:
             return
@@ -165,7 +167,7 @@ class _Router:
     def flush(self) -> None:
         """Show what was held back at the end."""
         for who, talker in list(self._talkers.items()):
-            for entry in talker.rest():
+            for entry in talker.cuts():
                 self._show(who, *entry)
 
     def _show(self, who: str, level: str, text: str) -> None:
@@ -174,6 +176,17 @@ class _Router:
             self._sink(level, who, text)
         finally:
             self._local.busy = False
+
+    def logged(self, record: logging.LogRecord, text: str) -> None:
+        """Take in a message that this process logged."""
+        if messages.is_ray_logger(record.name):
+            worker_messages.fault(DRIVER, text)
+        self.deliver(DRIVER, messages.from_logger(record.levelno, record.name, text))
+
+    def printed(self, text: str) -> None:
+        """Take in a line that this process printed."""
+        worker_messages.printed(text)
+        self.deliver(DRIVER, messages.from_text(text))
 
     def worker_batch(self, data: Mapping[str, Any]) -> None:
         """Take in a batch of lines of one worker, as Ray's log monitor sends them."""
@@ -184,16 +197,16 @@ class _Router:
                 # A table of resources every few seconds; only its events say something.
                 event = str(text).partition(_AUTOSCALER_EVENT)[2]
                 if event:
-                    self.deliver("autoscaler", log_records.Line(logging.INFO, event, ours=False))
+                    self.deliver("autoscaler", Line(logging.INFO, event, ours=False))
                 continue
-            printed, mark, record = str(text).partition(log_records.MARK)
+            printed, mark, record = str(text).partition(messages.MARK)
             if printed.strip() or not mark:
-                self._printed(source, data, printed)
+                self._worker_printed(source, data, printed)
             if mark:
                 self._record(source, mark + record)
 
     def close(self) -> None:
-        """Wait for what workers said last, while it is still coming in."""
+        """Wait for the last messages of workers while they are still coming in."""
         if not self._names:
             return
         until = time.monotonic() + _DRAIN_AT_MOST_S
@@ -203,27 +216,27 @@ class _Router:
             last = max(last, self.last_worker_message)
 
     def _record(self, source: tuple[Any, Any], text: str) -> None:
-        found = log_records.decode(text)
+        found = messages.decode(text)
         if found is None:
             return
         level, worker, logger, message = found
         self._names[source] = worker
         ours = worker_messages.record(worker, logger, message)
-        if logger == HEARTBEAT:
+        if logger == messages.HEARTBEAT:
             return
-        if level != log_records.HELLO:
+        if level != messages.HELLO:
             number = logging.getLevelNamesMapping().get(level, logging.INFO)
-            line = log_records.from_logger(number, logger, message)
+            line = messages.from_logger(number, logger, message)
             self.deliver(worker, replace(line, quiet=True) if ours else line)
 
-    def _printed(self, source: tuple[Any, Any], data: Mapping[str, Any], text: str) -> None:
+    def _worker_printed(self, source: tuple[Any, Any], data: Mapping[str, Any], text: str) -> None:
         worker_messages.printed(text)
-        line = log_records.from_text(text.rstrip())
+        line = messages.from_text(text.rstrip().rpartition("\r")[2])  # the last state of a progress bar
         if data.get("pid") in ("raylet", "gcs_server"):
-            line = log_records.Line(line.level, line.text, ours=False, quiet=line.quiet)
+            line = replace(line, ours=False)
         # The indented line of code under a hushed warning belongs to it.
         if source in self._hushed and text.startswith("  "):
-            line = log_records.Line(line.level, line.text, line.ours, quiet=True)
+            line = replace(line, quiet=True)
         elif line.quiet:
             self._hushed.add(source)
         else:
@@ -237,7 +250,7 @@ class _Router:
 
 
 class _Talker:
-    """One process as the console hears it: repetitions are counted, floods are cut; the file has all."""
+    """One process on the console: repetitions are counted, floods are cut; the file has every line."""
 
     def __init__(self) -> None:
         self._last: tuple[str, str] | None = None
@@ -253,7 +266,7 @@ class _Talker:
             return []
         held = self._repeats()
         if now - self._second >= 1.0:
-            held += self._cuts()
+            held += self.cuts()
             self._second, self._shown = now, 0
         self._last = (level, text)
         if self._shown >= _LINES_PER_S and logging.getLevelNamesMapping().get(level, 0) < logging.ERROR:
@@ -262,68 +275,24 @@ class _Talker:
         self._shown += 1
         return [*held, (level, text)]
 
-    def rest(self) -> list[tuple[str, str]]:
-        """What is still to be said at the end: repetitions no more, they would stand below the summary."""
-        return self._cuts()
-
     def _repeats(self) -> list[tuple[str, str]]:
         count, self._repeated = self._repeated, 0
         return [("INFO", f"(the same {count} times more)")] if count and not self._cut else []
 
-    def _cuts(self) -> list[tuple[str, str]]:
+    def cuts(self) -> list[tuple[str, str]]:
+        """The number of lines that were not shown, if any; repetitions are not counted at a run's end."""
         count, self._cut = self._cut, 0
         return [("INFO", f"({count} more lines are in log.txt)")] if count else []
 
 
-class _RecordHandler(logging.Handler):
-    """On a worker: each message becomes a record on stderr."""
-
-    def __init__(self, worker: str) -> None:
-        super().__init__()
-        self._worker = worker
-        self.setFormatter(logging.Formatter("%(message)s"))
-
-    def emit(self, record: logging.LogRecord) -> None:
-        """Write one record; straight to the file descriptor, whatever `sys.stderr` was made into."""
-        try:
-            line = log_records.encode(record.levelname, self._worker, record.name, self.format(record))
-            os.write(2, line.encode("utf-8", "replace"))
-        except Exception:
-            self.handleError(record)
-
-
-class _DriverHandler(logging.Handler):
-    """In the driver: each message goes to the router."""
-
-    def __init__(self, router: _Router) -> None:
-        super().__init__()
-        self._router = router
-        self.setFormatter(logging.Formatter("%(message)s"))
-
-    def emit(self, record: logging.LogRecord) -> None:
-        """Deliver one message."""
-        try:
-            text = self.format(record)
-            if log_records.is_ray_logger(record.name):
-                worker_messages.fault(DRIVER, text)
-            self._router.deliver(DRIVER, log_records.from_logger(record.levelno, record.name, text))
-        except Exception:
-            self.handleError(record)
-
-
-class _Tee(io.TextIOBase):
-    """Stands in for stdout or stderr: whole lines go to the router. `wrapped` is the real stream."""
+class _Tee(StreamProxy):
+    """Stands in for stdout or stderr: whole lines go to the router; an unfinished one waits for its end."""
 
     def __init__(self, router: _Router, wrapped: TextIO) -> None:
-        self.wrapped = wrapped
+        super().__init__(wrapped)
         self._router: _Router | None = router
         self._part = ""
         self._lock = threading.RLock()
-
-    @property
-    def encoding(self) -> str:  # type: ignore[override]
-        """The real stream's encoding."""
-        return self.wrapped.encoding
 
     def write(self, text: str) -> int:
         """Take in text; lines are delivered when they are complete."""
@@ -336,25 +305,8 @@ class _Tee(io.TextIOBase):
             # A progress bar redraws itself after "\r": its last state is the line.
             line = raw.rstrip("\r").rpartition("\r")[2]
             if line.strip():
-                worker_messages.printed(line)
-                router.deliver(DRIVER, log_records.from_text(line))
+                router.printed(line)
         return len(text)
-
-    def flush(self) -> None:
-        """Flush the real stream; an unfinished line waits for its end."""
-        self.wrapped.flush()
-
-    def fileno(self) -> int:
-        """The real stream's descriptor, for libraries that ask."""
-        return self.wrapped.fileno()
-
-    def isatty(self) -> bool:
-        """Whether the real stream is a terminal."""
-        return self.wrapped.isatty()
-
-    def writable(self) -> bool:
-        """Always."""
-        return True
 
     def end(self) -> None:
         """Deliver the unfinished line; later writes (handlers keep the stream) pass straight through."""
@@ -366,14 +318,13 @@ class _Tee(io.TextIOBase):
 @contextmanager
 def _driver_logging(router: _Router, level: str) -> Iterator[None]:
     root = logging.getLogger()
-    handler = _DriverHandler(router)
     kept = [
         (logger, list(logger.handlers), logger.propagate) for logger in map(logging.getLogger, _RAY_LOGGERS)
     ]
     kept_root, kept_level = list(root.handlers), root.level
     # Handlers that write to the terminal would tear the live display; files and others stay.
     root.handlers = [h for h in kept_root if type(h) is not logging.StreamHandler]
-    root.addHandler(handler)
+    root.addHandler(MessageHandler(router.logged))
     root.setLevel(_user_level(level))
     _through_root()
     logging.captureWarnings(True)
@@ -404,7 +355,7 @@ def _through_root() -> None:
 
 
 @contextmanager
-def _driver_descriptor(log: LogFile) -> Iterator[None]:
+def _driver_descriptor(log: FileIO) -> Iterator[None]:
     """What Ray's C++ core writes past Python would tear the live display and litter logs: into the file."""
     kept = os.dup(2)
     before = faulthandler.is_enabled()

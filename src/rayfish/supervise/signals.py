@@ -47,6 +47,10 @@ def handle(handler: Callable[[int, FrameType | None], None]) -> dict[int, Any]:
     return {number: signal.signal(number, handler) for number in wanted}
 
 
+def ignore(number: int, frame: FrameType | None) -> None:
+    """A handler that does nothing; unlike `SIG_IGN`, programs that are started here do not inherit it."""
+
+
 def note(number: int) -> None:
     """Remember a signal for `exit_code`."""
     global _received
@@ -87,10 +91,7 @@ class Interrupts:
             signal.signal(number, handler)
 
     def begin(self) -> None:
-        """From now on there is an iteration to finish; Ray, which takes over the signals, has started.
-
-        :raises KeyboardInterrupt: a signal came before, and somebody caught what it raised
-        """
+        """From now on there is an iteration to finish; Ray, which takes over the signals, has started."""
         self._listen()
         if self.reason:
             raise KeyboardInterrupt

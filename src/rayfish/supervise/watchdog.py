@@ -126,10 +126,7 @@ def report_progress(*_: object) -> None:
 
 
 def hanging_call(timeout_s: float | None, others: Collection[int] = ()) -> tuple[str, str] | None:
-    """What hangs and the next step, when a call of this process has been running for longer than that.
-
-    :param others: threads that other watches look after
-    """
+    """What hangs and the next step, when a call of this process has been running for longer than that."""
     if timeout_s is None:
         return None
     for thread, call in list(_activity.running.items()):
@@ -141,13 +138,12 @@ def hanging_call(timeout_s: float | None, others: Collection[int] = ()) -> tuple
 def _describe_hang(thread: int, call: Call, timeout_s: float) -> tuple[str, str]:
     where = user_line(sys._current_frames().get(thread))
     cls, _, _ = source_of(call.env.env, call.method)
-    what = f"{cls}.{call.method}() has been running for {timeout_s:g} s"
-    step = f"in step {call.env.episode_step} of the episode"
+    place = f"in step {call.env.episode_step} of the episode"
     hint = "fault_tolerance.env_timeout_s says how long a call may take (null: any time)"
-    if not where:
-        return f"{what}, {step}", hint
-    file = where.partition(" in ")[0]
-    return f"{what} (at {where.rpartition('/')[2]}, {step})", f"look at {file}; {hint}"
+    if where:
+        place = f"at {where.rpartition('/')[2]}, {place}"
+        hint = f"look at {where.partition(' in ')[0]}; {hint}"
+    return f"{cls}.{call.method}() has been running for {timeout_s:g} s ({place})", hint
 
 
 def notice_pause(before: float, every: float) -> float:
@@ -294,7 +290,7 @@ class Watch:
         others = [watch._thread for watch in list(_live) if watch is not self and watch._depth]
         found = hanging_call(self._patience.env_timeout_s, others)
         if found is not None:
-            self._alarm(RunFailed(*found))
+            self.reason = RunFailed(*found)
         elif self._expecting:
             self._check_progress()
 
@@ -309,12 +305,10 @@ class Watch:
             return
         where = user_line(sys._current_frames().get(self._thread))
         at = f" (the main process is at {where})" if where else ""
-        self._alarm(
-            RunFailed(
-                f"no environment step and no update was made for {patience:g} s{at}",
-                "log.txt has the workers' last messages; fault_tolerance.no_progress_timeout_s says how long "
-                "to wait (null: forever)",
-            )
+        self.reason = RunFailed(
+            f"no environment step and no update was made for {patience:g} s{at}",
+            "log.txt has the workers' last messages; fault_tolerance.no_progress_timeout_s says how long "
+            "to wait (null: forever)",
         )
 
     def _ray_lost(self) -> bool:
@@ -322,13 +316,9 @@ class Watch:
         if lost:
             self.ray_is_lost = True
             hint = "rayfish doctor looks at the machine; --resume goes on from the last checkpoint"
-            self._alarm(RunFailed(lost, hint))
+            self.reason = self.reason or RunFailed(lost, hint)
             self._end_process()  # at once: Ray ends this process silently when it next needs its node
         return bool(lost)
-
-    def _alarm(self, reason: RunFailed) -> None:
-        if self.reason is None:
-            self.reason = reason
 
     def _enforce(self) -> None:
         """Interrupt the watched thread; when it does not react, end the process."""
@@ -447,10 +437,7 @@ class RayWatch:
         self._over.set()
 
     def begin(self, hint: str) -> None:
-        """Watches from now on.
-
-        :param hint: the next step for the user when Ray is gone
-        """
+        """Watches from now on."""
         self.hint = hint
         threading.Thread(target=self._run, name="rayfish-ray-watch", daemon=True).start()
 

@@ -10,10 +10,10 @@ from typing import Any
 
 from rayfish.errors import did_you_mean
 from rayfish.metrics import names
-from rayfish.supervise.log_records import plain
 from rayfish.sweep.experiment import METRIC
 from rayfish.sweep.schedulers import INTERVAL
 from rayfish.sweep.settings import Search
+from rayfish.text import printable
 
 RESTART_FROM_NOTHING = (
     "trials that wait begin again from nothing: none of them has a checkpoint "
@@ -71,7 +71,7 @@ def other_metric(metric: str, metrics: Mapping[str, Any]) -> str:
 
 def readable(text: str) -> str:
     """The output of a program without control characters of terminals."""
-    return "".join(sign for sign in plain(text) if sign.isprintable() or sign in "\n\t")
+    return "".join(sign for sign in printable(text) if sign.isprintable() or sign in "\n\t")
 
 
 def taking_turns(search: Search, trials: int, slots: int) -> str:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from rayfish.files import parse_json
-from rayfish.supervise.log_records import plain
+from rayfish.text import printable
 
 _CHUNK = 4 << 20
 _TAIL = 8 << 10
@@ -201,7 +201,7 @@ class CsvRows(_Reports):
 
 def numbers_in(line: str) -> dict[str, float]:
     """The numbers of a JSON object on a line, inner objects' names joined by "/"; {} where there is none."""
-    line = plain(line)
+    line = "\r".join(map(printable, line.split("\r")))
     start, end = line.find("{"), line.rfind("}")
     # Another stream's progress bar may stand before it on the same line, so it need not begin there.
     if start < 0 or end < start or (line[:start].strip() and "\r" not in line[:start]):
