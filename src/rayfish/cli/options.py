@@ -44,9 +44,6 @@ ConfigDir = Annotated[
     Path | None, typer.Option("-cd", "--config-dir", help="A folder with your own Hydra groups and presets.")
 ]
 LocalDir = Annotated[str | None, old(help="Where runs are written (runtime.local_dir).")]
-Closest = Annotated[
-    bool, old("--closest", help="An algorithm that RLlib has dropped becomes the closest one it has.")
-]
 Fit = Annotated[
     bool,
     typer.Option("--fit", help="Shrink runners and GPUs to what this machine has (on for old RLlib files)."),
@@ -71,6 +68,21 @@ TrustCode = Annotated[
     bool,
     typer.Option("--trust", help="Run the code that another user's run names; your own need no flag."),
 ]
+Closest = Annotated[
+    bool, old("--closest", help="An algorithm that RLlib has dropped becomes the closest one it has.")
+]
+
+
+@dataclass(frozen=True)
+class Composition:
+    """Where an experiment is composed from, besides its name."""
+
+    config_name: ConfigName = "config"
+    config_dir: ConfigDir = None
+
+    def where(self, *, closest: bool) -> dict[str, Any]:
+        """The same for `Experiment.compose`."""
+        return {"config_name": self.config_name, "config_dir": self.config_dir, "closest": closest}
 
 
 @dataclass(frozen=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 import sys
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -27,8 +28,6 @@ Resume = Annotated[
 ]
 Multirun = Annotated[bool, typer.Option("-m", "--multirun", help="One run per comma-separated value.")]
 Seeds = Annotated[int | None, typer.Option(min=1, help="Repeat every run with this many seeds.")]
-Frequency = Annotated[int | None, options.old(help="Iterations between checkpoints.")]
-AtEnd = Annotated[bool, options.old("--checkpoint-at-end", help="Save at the end (the default).")]
 Restore = Annotated[
     str | None,
     options.old(
@@ -37,7 +36,30 @@ Restore = Annotated[
         help="A new run that goes on from a checkpoint's whole state (--resume goes on in its own run).",
     ),
 ]
-LocalMode = Annotated[bool, options.old("--local-mode", help="No remote runners: one process.")]
+
+
+@dataclass(frozen=True)
+class OldFlags:
+    """Flags of old scripts that are settings today."""
+
+    local_dir: options.LocalDir = None
+    checkpoint_freq: Annotated[int | None, options.old(help="Iterations between checkpoints.")] = None
+    checkpoint_at_end: Annotated[
+        bool, options.old("--checkpoint-at-end", help="Save at the end (the default).")
+    ] = False
+    local_mode: Annotated[bool, options.old("--local-mode", help="No remote runners: one process.")] = False
+    closest: options.Closest = False
+
+    def settings(self) -> list[str]:
+        """The flags as `key=value`."""
+        values = {
+            "runtime.local_dir": self.local_dir,
+            "checkpoint.checkpoint_frequency": self.checkpoint_freq,
+            "checkpoint.checkpoint_at_end": "true" if self.checkpoint_at_end else None,
+            "rollouts.num_env_runners": 0 if self.local_mode else None,
+            "learners.num_learners": 0 if self.local_mode else None,
+        }
+        return [f"{key}={value}" for key, value in values.items() if value is not None]
 
 
 @options.grouped
@@ -48,19 +70,14 @@ def train(
     file: options.File = None,
     resume: Resume = None,
     trust: options.Trust = False,
-    config_name: options.ConfigName = "config",
-    config_dir: options.ConfigDir = None,
+    composition: options.Composition,
     multirun: Multirun = False,
     seeds: Seeds = None,
     fit: options.Fit = False,
     plain: options.Plain = False,
     ray_flags: options.RayFlags,
-    local_dir: options.LocalDir = None,
-    checkpoint_freq: Frequency = None,
-    checkpoint_at_end: AtEnd = False,
-    local_mode: LocalMode = False,
+    old_flags: OldFlags,
     restore: Restore = None,
-    closest: options.Closest = False,
     cfg: options.Cfg,
 ) -> None:
     """Train an experiment until it reaches its goal.
@@ -76,38 +93,40 @@ def train(
     from rayfish.experiment.compose import experiments_in
     from rayfish.experiment.overrides import split_words
 
-    name, overrides = split_words(words or [], config_dir)
+    name, overrides = split_words(words or [], composition.config_dir)
     name = chosen(file, name)
-    overrides = _from_flags(local_dir, checkpoint_freq, checkpoint_at_end, local_mode) + overrides
+    overrides = old_flags.settings() + overrides
     if context.obj:
         overrides = (context.obj.overrides(name) if name else context.obj.settings()) + overrides
     _require_one_beginning(resume, restore, seeds, context.obj)
     old = _old_line(context.obj, name, resume)
     ray = ray_flags.options()
-    command = shlex.join(["rayfish", *sys.argv[1:]])
-    common: dict[str, Any] = {"fit": fit, "plain": plain or None, "command": command, "trust": trust}
+    common: dict[str, Any] = {"fit": fit, "plain": plain or None, "command": _command(), "trust": trust}
     if resume is not None:
         beside = {"--multirun": multirun, "--seeds": seeds, "--cfg": cfg.cfg}
         _require_alone(resume, [name or "", *(flag for flag, given in beside.items() if given)])
         run_one(None, *overrides, resume=resume, ray_options=ray, **common)
         return
-    where: dict[str, Any] = {"config_name": config_name, "config_dir": config_dir, "closest": closest}
+    where = composition.where(closest=old_flags.closest)
     if cfg.wanted():
         cfg.print(old or name, overrides, **where)
         return
     sources: list[str | OldExperiment | None] = (
-        [old] if old else [*experiments_in(name, config_dir)] or [None]
+        [old] if old else [*experiments_in(name, composition.config_dir)] or [None]
     )
     if restore is not None and sources == [None] and not multirun:
         run_one(None, *overrides, restore=restore, ray_options=ray, **common)
         return
     runs, refused = _experiments(sources, overrides, where, multirun=multirun, seeds=seeds)
-    if restore is not None:
-        common["restore"] = restore
+    common |= {} if restore is None else {"restore": restore}
     if len(runs) == 1 and not refused:
         run_one(runs[0][1], ray_options=ray, **common)
     else:
         _run_several(runs, ray, common, refused)
+
+
+def _command() -> str:
+    return shlex.join(["rayfish", *sys.argv[1:]])
 
 
 def _require_one_beginning(
@@ -178,20 +197,6 @@ def _old_line(line: OldLine | None, name: str | None, resume: str | None) -> Old
     """The experiment that flags of `rllib train` describe, where no file or run is named."""
     options.echo_notes(line.notes if line else ())
     return line.experiment() if line and name is None and resume is None else None
-
-
-def _from_flags(
-    local_dir: str | None, checkpoint_freq: int | None, at_end: bool, local_mode: bool
-) -> list[str]:
-    """The flags of old scripts as settings."""
-    flags = {
-        "runtime.local_dir": local_dir,
-        "checkpoint.checkpoint_frequency": checkpoint_freq,
-        "checkpoint.checkpoint_at_end": "true" if at_end else None,
-        "rollouts.num_env_runners": 0 if local_mode else None,
-        "learners.num_learners": 0 if local_mode else None,
-    }
-    return [f"{key}={value}" for key, value in flags.items() if value is not None]
 
 
 def run_one(*arguments: Any, **options: Any) -> None:

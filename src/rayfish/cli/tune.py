@@ -5,9 +5,10 @@ from __future__ import annotations
 import shlex
 import sys
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from typer.core import TyperCommand
@@ -17,6 +18,9 @@ from rayfish.cli.complete import complete_sweeps
 from rayfish.cli.config import chosen
 from rayfish.cli.train import run_one
 from rayfish.errors import RayfishError
+
+if TYPE_CHECKING:
+    from rayfish.run.engine import RayOptions
 
 _other = partial(typer.Option, rich_help_panel="In place of an experiment")
 _jobs = partial(typer.Option, rich_help_panel="A list of jobs, each with its resources")
@@ -30,23 +34,40 @@ Resume = Annotated[
 ]
 Function = Annotated[str | None, _other(help="Tune a function: module:function or file.py:function.")]
 Program = Annotated[str | None, _other(help="Tune a program: its command, with {parameters} in it.")]
-SubJobs = Annotated[
-    bool,
-    _jobs(
-        *_SUB_JOBS,
-        help="Commands, with + between them. All that follows is theirs, as it stands; only after a command "
-        "that is one quoted text, options are Rayfish's again.",
-    ),
-]
-NumWorkers = Annotated[int | None, _jobs("--num-workers", "--num_workers", help="Jobs at a time.")]
-CpuEach = Annotated[float | None, _jobs("--cpu-per-worker", "--cpu_per_worker", help="CPUs of each job.")]
-GpuEach = Annotated[float | None, _jobs("--gpu-per-worker", "--gpu_per_worker", help="GPUs of each job.")]
-RamEach = Annotated[
-    float | None, _jobs("--ram-gb-per-worker", "--ram_gb_per_worker", help="Memory of each job, in GB.")
-]
 NumSamples = Annotated[
     int | None, typer.Option("--num-samples", help="Points to try: search.num_samples.", min=1)
 ]
+
+
+@dataclass(frozen=True)
+class JobFlags:
+    """A list of commands in place of a sweep."""
+
+    sub_jobs: Annotated[
+        bool,
+        _jobs(
+            *_SUB_JOBS,
+            help="Commands, with + between them. All that follows belongs to them; only after a command "
+            "that is one quoted text, options are Rayfish's again.",
+        ),
+    ] = False
+    num_workers: Annotated[int | None, _jobs("--num-workers", "--num_workers", help="Jobs at a time.")] = None
+    cpu_per_worker: Annotated[
+        float | None, _jobs("--cpu-per-worker", "--cpu_per_worker", help="CPUs of each job.")
+    ] = None
+    gpu_per_worker: Annotated[
+        float | None, _jobs("--gpu-per-worker", "--gpu_per_worker", help="GPUs of each job.")
+    ] = None
+    ram_gb_per_worker: Annotated[
+        float | None, _jobs("--ram-gb-per-worker", "--ram_gb_per_worker", help="Memory of each job, in GB.")
+    ] = None
+
+    def run(self, words: list[str], ray: RayOptions, root: str) -> int:
+        """Run the commands in `words`; the exit code."""
+        from rayfish import jobs
+
+        each = (self.cpu_per_worker, self.gpu_per_worker, self.ram_gb_per_worker)
+        return jobs.run_and_tell(jobs.from_words(words, self.num_workers, *each), "sub-jobs", ray, root)
 
 
 class TuneCommand(TyperCommand):
@@ -79,8 +100,7 @@ def tune(
     file: options.File = None,
     resume: Resume = None,
     trust: options.Trust = False,
-    config_name: options.ConfigName = "config",
-    config_dir: options.ConfigDir = None,
+    composition: options.Composition,
     function: Function = None,
     program: Program = None,
     num_samples: NumSamples = None,
@@ -88,11 +108,7 @@ def tune(
     ray_flags: options.RayFlags,
     local_dir: options.LocalDir = None,
     closest: options.Closest = False,
-    sub_jobs: SubJobs = False,
-    num_workers: NumWorkers = None,
-    cpu_per_worker: CpuEach = None,
-    gpu_per_worker: GpuEach = None,
-    ram_gb_per_worker: RamEach = None,
+    job_flags: JobFlags,
     cfg: options.Cfg,
 ) -> None:
     """Search for good settings: many runs, the best of them as a ready experiment file.
@@ -115,15 +131,12 @@ def tune(
     ray = ray_flags.options()
     given = list(words or [])
     ways = {"-f": file, "--resume": resume, "--function": function, "--program": program}
-    chosen_ways = [way for way, value in (ways | {"--sub-jobs": sub_jobs}).items() if value]
+    chosen_ways = [way for way, value in (ways | {"--sub-jobs": job_flags.sub_jobs}).items() if value]
     if len(chosen_ways) > 1:
         hint = "give one of them; a file names its function or program itself: `program: python train.py`"
         raise RayfishError(f"{' and '.join(chosen_ways)} exclude each other", hint)
-    if sub_jobs:
-        from rayfish import jobs
-
-        listed = jobs.from_words(given, num_workers, cpu_per_worker, gpu_per_worker, ram_gb_per_worker)
-        _leave(jobs.run_and_tell(listed, "sub-jobs", ray, local_dir or "runs"))
+    if job_flags.sub_jobs:
+        _leave(job_flags.run(given, ray, local_dir or "runs"))
         return
     if local_dir:
         given.append(word("runtime.local_dir", local_dir))
@@ -135,8 +148,8 @@ def tune(
     elif function or program:
         _sweep({"function": function} if function else {"program": program}, joined(given), common)
     else:
-        name, overrides = split_words(joined(given), config_dir)
-        where: dict[str, Any] = {"config_name": config_name, "config_dir": config_dir, "closest": closest}
+        name, overrides = split_words(joined(given), composition.config_dir)
+        where = composition.where(closest=closest)
         if cfg.wanted():
             cfg.print(chosen(file, name), from_words(overrides)[0], **where)
             return

@@ -1,16 +1,35 @@
-"""The door to `legacy` for packages above this one: keys, settings and recordings of earlier times."""
+"""The door to `legacy` for packages above this one: keys, settings, recordings, old checkpoints."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from rayfish.legacy.checkpoints import refuse as refuse_old_checkpoint
 from rayfish.legacy.hydra_keys import GONE_KEYS, OLD_KEYS, SECTION_ALIASES, is_old
 
 if TYPE_CHECKING:
     import gymnasium as gym
 
-__all__ = ["GONE_KEYS", "OLD_KEYS", "SECTION_ALIASES", "epsilon_schedule", "is_old", "todays_recordings"]
+    from rayfish.experiment.experiment import Experiment
+
+__all__ = [
+    "GONE_KEYS",
+    "OLD_KEYS",
+    "SECTION_ALIASES",
+    "epsilon_schedule",
+    "is_old",
+    "refuse_old_checkpoint",
+    "todays_recordings",
+    "with_old_config",
+]
+
+
+def with_old_config(experiment: Experiment, config: Mapping[str, Any]) -> Experiment:
+    """The experiment with the settings of an old trainer's `config` laid upon it."""
+    from rayfish.legacy.python_config import laid_upon
+
+    return laid_upon(experiment, config)
 
 
 def epsilon_schedule(exploration_config: Mapping[str, Any]) -> list[list[Any]]:

@@ -25,10 +25,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rayfish.errors import CheckpointError, RayfishError, RunNotFound
+from rayfish.experiment.legacy_door import refuse_old_checkpoint
 from rayfish.experiment.result_names import todays_metric
 from rayfish.experiment.tree import leaves
 from rayfish.files import Unreadable, atomic_write, last_write, read_keys, set_aside, why_unwritable
-from rayfish.legacy.checkpoints import refuse
 from rayfish.metrics import names
 from rayfish.run import lease, manifest, provenance
 from rayfish.run.lookup import SweepFolder, age, answering, few, newest_first, sweeps_at, wrong_types
@@ -291,7 +291,7 @@ def list_runs(root: str | Path = DEFAULT_ROOT) -> list[RunDirectory]:
 def find_folder(text: str | Path, root: str | Path = DEFAULT_ROOT) -> Path:
     """The run or sweep that `text` means: a path, a name (its newest), an id or its beginning, or `last`."""
     path = Path(text)
-    refuse(path)
+    refuse_old_checkpoint(path)
     if path.exists():
         for folder in (path, *path.absolute().parents):
             if (folder / "run.json").exists() or (folder / "sweep.json").exists():
@@ -344,7 +344,7 @@ def find_checkpoint(
     path = Path(text)
     if (path / "rayfish.json").is_file():
         return path.resolve()
-    refuse(path)
+    refuse_old_checkpoint(path)
     word, _, tail = str(text).partition("/checkpoints/")
     run = RunDirectory.open(_last_with_checkpoint(root) if _is_last(word) else find_run(word, root))
     wanted = [tail.strip("/")] if tail.strip("/") else order

@@ -27,6 +27,7 @@ from rayfish.compat.preload import import_ahead
 from rayfish.envs.build import EnvInfo
 from rayfish.errors import ConfigError, Problem, RayfishError
 from rayfish.experiment import Experiment
+from rayfish.experiment.legacy_door import with_old_config
 from rayfish.experiment.words import Override
 from rayfish.generators import undisturbed
 from rayfish.metrics.collect import WINDOW, Collector
@@ -411,11 +412,9 @@ def as_experiment(
     :param config: settings by the keys of old RLlib, laid upon it
     """
     if config is not None:
-        from rayfish.legacy.python_config import laid_upon
-
         rest = {key: value for key, value in config.items() if key != "env"}
         env = config.get("env") if env is None else env
-        return laid_upon(as_experiment(experiment, *overrides, env=env, config_dir=config_dir), rest)
+        return with_old_config(as_experiment(experiment, *overrides, env=env, config_dir=config_dir), rest)
     if isinstance(env, str):
         overrides, env = ({"environment.env": env}, *overrides), None
     if isinstance(experiment, Experiment):

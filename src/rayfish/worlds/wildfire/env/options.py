@@ -8,8 +8,8 @@ from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
+from rayfish.envs.old_environments import simharness_env_config
 from rayfish.errors import EnvironmentFault, suggest
-from rayfish.legacy import simharness
 from rayfish.worlds.wildfire.fire import readers as r
 from rayfish.worlds.wildfire.fire.codes import BURNED, LINES
 from rayfish.worlds.wildfire.fire.settings import PHYSICS, Settings
@@ -212,7 +212,7 @@ def read(given: Mapping[str, Any]) -> Options:
     """
     known = [field.name for field in fields(Options)]
     if any(name in _CONSTRUCTOR for name in given) or isinstance(given.get("action_space_cls"), Mapping):
-        given, _ = simharness.env_config(given)
+        given, _ = simharness_env_config(given)
     for name in given:
         if name not in known:
             raise EnvironmentFault(f"the wildfire environment has no option {name!r}", suggest(name, known))
