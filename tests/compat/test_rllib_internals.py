@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 import gymnasium as gym
@@ -136,7 +137,9 @@ def test_a_group_has_its_actors_and_says_whether_one_is_down(algorithm, ray_sess
     [(number, actor)] = rllib.actors_of(group).items()
     assert number == 1 and not rllib.has_lost_actors(group)
     ray_session.kill(actor)
-    group.foreach_env_runner(lambda runner: None, local_env_runner=False)
+    limit = time.monotonic() + 60
+    while not rllib.has_lost_actors(group) and time.monotonic() < limit:  # the kill arrives when it arrives
+        group.foreach_env_runner(lambda runner: None, local_env_runner=False)
     assert rllib.has_lost_actors(group)
 
 
