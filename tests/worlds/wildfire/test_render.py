@@ -132,7 +132,15 @@ def test_a_marker_at_the_border_stays_on_the_map(painter, quiet):
 
 
 @pytest.mark.parametrize(
-    "shown", [{"wind": (7, 45)}, {"clock_minutes": 5}, {"title": "x"}, {"figures": {"saved": 0.5}}]
+    "shown",
+    [
+        {"wind": (7, 45)},
+        {"clock_minutes": 5},
+        {"title": "x"},
+        {"figures": {"saved": 0.5}},
+        {"figures": {"note": "a long value " * 20}},
+        {"figures": {"a long name " * 20: "a long value " * 20}},
+    ],
 )
 def test_texts_and_wind_are_outside_the_map(painter, quiet, shown):
     changed = (painter.frame(quiet, **shown) != painter.frame(quiet)).any(axis=-1)

@@ -18,11 +18,7 @@ _FAR = 1 << 40  # updates until a wind changes that does not
 
 
 class Behave:
-    """N fires on maps of one shape.
-
-    :param settings: of the simulator
-    :param number: N
-    """
+    """A number N of fires on maps of one shape."""
 
     def __init__(self, settings: Settings, number: int) -> None:
         self.settings = settings
@@ -35,7 +31,7 @@ class Behave:
         self._of = np.zeros(number, np.int64)  # which landscape a fire burns on
         self._segment = np.zeros(number, np.int64)  # which part of the wind's series it is in
         self._starts: np.ndarray = np.zeros(1)
-        self._tables: spread.Tables | None = None
+        self._tables = spread.new_tables(1, 0, embers=False)
         self._kept: list[Heads] = []  # of the landscape that was set last
         self._last = _last_update(settings.simulation.runtime, self.minutes)
         self.limits = np.zeros(number, np.int64)  # the last update of each fire
@@ -113,7 +109,6 @@ class Behave:
 
     def tables(self) -> spread.Tables:
         """All landscapes in all winds, and which of them each fire burns in now."""
-        assert self._tables is not None, "a landscape is set first"
         return self._tables._replace(of=self._table_of())
 
     def _table_of(self) -> np.ndarray:
@@ -167,9 +162,7 @@ class Behave:
         return int(min(ahead.min(initial=_FAR), _FAR))
 
     def _parts_of_update(self) -> np.ndarray:
-        """The steps that make up an update of each fire; 1 before there are tables."""
-        if self._tables is None:
-            return np.ones(len(self._of), np.int64)
+        """The steps that make up an update of each fire; 1 before a landscape is set."""
         return np.asarray(self._tables.substeps[self._table_of()])
 
     def _keep_time(self, before: np.ndarray) -> None:

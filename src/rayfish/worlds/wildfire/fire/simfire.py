@@ -235,11 +235,7 @@ def run(
 
 
 class SimFire:
-    """N fires on maps of one shape.
-
-    :param settings: of the simulator
-    :param number: N
-    """
+    """A number N of fires on maps of one shape."""
 
     def __init__(self, settings: Settings, number: int) -> None:
         self.settings = settings
