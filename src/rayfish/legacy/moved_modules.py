@@ -16,7 +16,7 @@ from types import ModuleType
 _WILDFIRE = {
     "fire": "behave benchmark codes conditions cuda cuda_kernel fuels geo layers noise readers rothermel "
     "scenarios sections settings simfire simulator spread tables",
-    "env": "act agents agents_vector baselines env episodes observe options reward starts survey tactics",
+    "env": "act agents baselines env episodes observe options reward starts survey tactics",
     "pictures": "render",
 }
 _EXAMPLES = (
@@ -30,6 +30,10 @@ MOVED = {
         for room, modules in _WILDFIRE.items()
         for name in modules.split()
     },
+    **dict.fromkeys(
+        ("rayfish.envs.wildfire.agents_vector", "rayfish.worlds.wildfire.env.agents_vector"),
+        "rayfish.worlds.wildfire.env.agents",
+    ),
     **dict.fromkeys(
         ("rayfish.envs.wildfire.embers", "rayfish.envs.wildfire.lines"), "rayfish.worlds.wildfire.fire.spread"
     ),

@@ -9,7 +9,7 @@ import pytest
 
 from rayfish.errors import MissingExtra
 from rayfish.worlds.wildfire.fire import geo, layers, settings
-from rayfish.worlds.wildfire.fire.settings import SettingsFault
+from rayfish.worlds.wildfire.fire.readers import SettingsFault
 
 rasterio = pytest.importorskip("rasterio")
 

@@ -141,6 +141,14 @@ def test_texts_and_wind_are_outside_the_map(painter, quiet, shown):
     assert not changed[top:bottom, left:right].any()
 
 
+@pytest.mark.parametrize("name", ["note", "a long name " * 20])
+def test_long_figures_are_cut_at_the_map(name):
+    painter, quiet = render.Painter(np.zeros((40, 40)), size=400), np.zeros((40, 40), np.uint8)
+    changed = (painter.frame(quiet, figures={name: "a value " * 40}) != painter.frame(quiet)).any(axis=-1)
+    assert changed.any()
+    assert not changed[:, : painter.map_box[2]].any()
+
+
 def test_equal_inputs_give_equal_pixels_and_arrays_of_their_own(painter, quiet):
     quiet[5:9, 5:9] = codes.BURNING
     again = render.Painter(hills(32, 48), fuels(32, 48), 50.0, size=240)

@@ -12,8 +12,9 @@ import yaml
 
 from rayfish.errors import RayfishError
 from rayfish.worlds.wildfire import Simulator
-from rayfish.worlds.wildfire.fire import settings
-from rayfish.worlds.wildfire.fire.settings import SettingsFault, read
+from rayfish.worlds.wildfire.fire import readers, settings
+from rayfish.worlds.wildfire.fire.readers import SettingsFault
+from rayfish.worlds.wildfire.fire.settings import read
 from tests.helpers import ROOT
 
 DATA = Path(__file__).parents[2] / "data" / "wildfire"
@@ -107,13 +108,13 @@ def test_keys_of_simfire_files_that_mean_nothing_are_ignored():
     ],
 )
 def test_times_are_minutes(text, minutes):
-    assert settings.minutes_of(text) == minutes
+    assert readers.minutes_of(text) == minutes
 
 
 @pytest.mark.parametrize("text", ["24 h", "", "soon", "5y", "2months", "-3h", "1h, 2m", True, None])
 def test_what_is_no_time_is_refused(text):
     with pytest.raises(SettingsFault, match="no time"):
-        settings.minutes_of(text)
+        readers.minutes_of(text)
 
 
 def test_runtime_of_a_file_is_a_time():

@@ -18,26 +18,16 @@ from rayfish.worlds.wildfire.env.options import INTERACTIONS, MOVES
 from rayfish.worlds.wildfire.fire.benchmark import Benchmarks
 from rayfish.worlds.wildfire.fire.codes import ATTENUATION_FT, HOLDING_FT
 
-SPARE = 1
-"""Updates that a planned line is ahead of the fire."""
-
 
 class WildfireBaseline:
-    """A policy for all environments of a vector.
-
-    :param env: the environments it will act in
-    :param seed: of what it draws
-    """
+    """A policy for all environments of a vector."""
 
     def __init__(self, env: WildfireVectorEnv, seed: int = 0) -> None:
         self.rng = np.random.default_rng(seed)
         self.shape = (env.num_envs, env.options.num_agents)
 
     def require(self, env: WildfireVectorEnv, movements: Sequence[str], interactions: Sequence[str]) -> None:
-        """The environment must offer these.
-
-        :raises EnvironmentFault: it does not
-        """
+        """Raises an EnvironmentFault where the environment does not offer these."""
         for kind, needed, offered in (
             ("movement", movements, env.options.movements),
             ("interaction", interactions, env.options.interactions),
@@ -133,11 +123,8 @@ class Planned(WildfireBaseline):
         episodes, ground = env.episodes, env.episodes.ground
         place = ground.of[n]
         work = episodes.steps_per_line[ground.fuel[place]]
-        crew, speed = episodes.crew, env.options.agent_speed
-        agents = (crew.x[n], crew.y[n])
-        return tactics.Situation(
-            arrival, ground.burnable[place], work, *agents, *episodes.shape, speed, SPARE
-        )
+        agents, speed = (episodes.crew.x[n], episodes.crew.y[n]), env.options.agent_speed
+        return tactics.Situation(arrival, ground.burnable[place], work, *agents, *episodes.shape, speed)
 
 
 class Encircle(Planned):
@@ -205,7 +192,7 @@ def run_baseline(
     policy = make_baseline(name, env)
     env.reset(seed=chosen)
     policy.reset(env, np.arange(len(chosen)))
-    returns, lengths = np.zeros(len(chosen)), np.zeros(len(chosen))
+    returns, lengths = np.zeros((2, len(chosen)))
     figures: dict[str, np.ndarray] = {}
     playing = np.ones(len(chosen), bool)
     while playing.any():

@@ -70,7 +70,8 @@ class WildfireVectorEnv(VectorEnv):
         if num_envs < 1:
             raise EnvironmentFault(f"num_envs is {num_envs}", "make at least one environment")
         self.num_envs, self.render_mode = num_envs, render_mode
-        self.options = _read(given, max_episode_steps)
+        limits = [limit for limit in (max_episode_steps, given.get("max_steps")) if limit is not None]
+        self.options = options.read({**given, "max_steps": min(limits)} if limits else given)
         self.episodes = Episodes(self.options, num_envs)
         self._pictures = None if render_mode is None else Pictures(num_envs)
         self.decode = Decoder(self.options)
@@ -139,20 +140,38 @@ class WildfireVectorEnv(VectorEnv):
         }
 
 
-class WildfireEnv(gym.Env):
-    """One wildfire with agents.
+class OneWildfire:
+    """What the forms of a single wildfire share: its episode, a step of it, its picture."""
 
-    :param render_mode: `rgb_array` or None
-    :param given: see `rayfish.worlds.wildfire.env.options.Options`
-    """
+    def _open(self, given: Options, render_mode: str | None) -> None:
+        self.render_mode, self.options = render_mode, given
+        self.episodes = Episodes(given, 1)
+        self._pictures = None if render_mode is None else Pictures(1)
+
+    def _advance(self, decode: Decoder, actions: np.ndarray) -> tuple[float, bool, bool, dict[str, Any]]:
+        """One step: the reward, terminated, truncated, and the info."""
+        result, rewards = self.episodes.step(*decode(actions))
+        if self._pictures is not None:
+            self._pictures.note(self.episodes)
+        ended, cut = bool(result.ended[0]), bool(result.truncated[0])
+        info: dict[str, Any] = {}
+        if ended or cut:
+            figures = self.episodes.metrics(np.arange(1))
+            info[METRICS] = {name: float(values[0]) for name, values in figures.items()}
+        return float(rewards[0]), ended, cut, info
+
+    def render(self) -> np.ndarray | None:
+        """A picture of the fire."""
+        return None if self._pictures is None else self._pictures.frame(self.episodes, 0)
+
+
+class WildfireEnv(OneWildfire, gym.Env):
+    """One wildfire with agents; it takes the fields of `rayfish.worlds.wildfire.env.options.Options`."""
 
     metadata = {"render_modes": ["rgb_array"], "render_fps": 12}  # noqa: RUF012  (Gymnasium's own form)
 
     def __init__(self, render_mode: str | None = None, **given: Any) -> None:
-        self.render_mode = render_mode
-        self.options = _read(given, None)
-        self.episodes = Episodes(self.options, 1)
-        self._pictures = None if render_mode is None else Pictures(1)
+        self._open(options.read(given), render_mode)
         self.decode = Decoder(self.options)
         self.observation_space = observe.space_of(self.options, self.episodes.shape)
         self.action_space = action_space_of(self.options)
@@ -167,24 +186,8 @@ class WildfireEnv(gym.Env):
 
     def step(self, action: Any) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
         """One step."""
-        result, rewards = self.episodes.step(*self.decode(np.asarray(action)[None]))
-        if self._pictures is not None:
-            self._pictures.note(self.episodes)
-        ended, cut = bool(result.ended[0]), bool(result.truncated[0])
-        info: dict[str, Any] = {}
-        if ended or cut:
-            figures = self.episodes.metrics(np.arange(1))
-            info[METRICS] = {name: float(values[0]) for name, values in figures.items()}
-        return self._seen(), float(rewards[0]), ended, cut, info
-
-    def render(self) -> np.ndarray | None:
-        """A picture of the fire."""
-        return None if self._pictures is None else self._pictures.frame(self.episodes, 0)
+        reward, ended, cut, info = self._advance(self.decode, np.asarray(action)[None])
+        return self._seen(), reward, ended, cut, info
 
     def _seen(self) -> np.ndarray:
         return self.episodes.look()[0].reshape(self.observation_space.shape)
-
-
-def _read(given: dict[str, Any], max_episode_steps: int | None) -> Options:
-    limits = [limit for limit in (max_episode_steps, given.get("max_steps")) if limit is not None]
-    return options.read({**given, "max_steps": min(limits)} if limits else given)

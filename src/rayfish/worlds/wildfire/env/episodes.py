@@ -27,11 +27,7 @@ CONTAINED = 0.9
 
 
 class Episodes:
-    """The episodes of one process.
-
-    :param options: of the environment
-    :param number: N
-    """
+    """The N episodes of one environment."""
 
     def __init__(self, options: Options, number: int) -> None:
         self.options, self.number = options, number
@@ -85,11 +81,7 @@ class Episodes:
         return self.sim.fire_map.reshape(self.number, -1)
 
     def begin(self, which: np.ndarray, seeds: Sequence[int | None] | None = None) -> None:
-        """Episodes begin.
-
-        :param which: indices
-        :param seeds: of each of these, where its chance begins again
-        """
+        """Episodes begin; those with a seed draw from a new generator."""
         for place, seed in enumerate(seeds or ()):
             if seed is not None:
                 self.chance.seed(int(which[place]), seed)

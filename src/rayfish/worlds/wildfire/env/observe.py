@@ -186,10 +186,7 @@ def _point(row: Any, cell: int, x: int, y: int, height: int, width: int) -> None
 
 
 class GridView:
-    """Grid observations, float32 [N, H, W, C]; what does not change in an episode is laid out once.
-
-    :param number: N
-    """
+    """Grid observations, float32 [N, H, W, C]; what does not change in an episode is laid out once."""
 
     def __init__(self, options: Options, shape: tuple[int, int], number: int) -> None:
         self.options, self.shape = options, shape
@@ -214,10 +211,7 @@ class GridView:
                 self._write((n, channel), name, bench_final.reshape(self.shape))
 
     def blow(self, n: int, wind: tuple[float, float], factor: float) -> None:
-        """Another wind, of a series: mph and degrees, the same everywhere.
-
-        :param factor: midflame wind over it
-        """
+        """Another wind, of a series: mph and degrees, the same everywhere; `factor` makes it midflame."""
         for channel, name in enumerate(self.options.attributes):
             if name in ("wind_speed", "wind_direction"):
                 now = wind[0] * factor if name == "wind_speed" else wind[1] % 360

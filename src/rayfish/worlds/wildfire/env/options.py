@@ -12,7 +12,7 @@ from rayfish.envs.old_environments import simharness_env_config
 from rayfish.errors import EnvironmentFault, suggest
 from rayfish.worlds.wildfire.fire import readers as r
 from rayfish.worlds.wildfire.fire.codes import BURNED, LINES
-from rayfish.worlds.wildfire.fire.settings import PHYSICS, Settings
+from rayfish.worlds.wildfire.fire.sections import PHYSICS, Settings
 
 MOVES = {"none": (0, 0), "up": (0, -1), "down": (0, 1), "left": (-1, 0), "right": (1, 0)}
 """Movements by name: columns and rows that an agent goes on."""

@@ -21,10 +21,7 @@ _SEEDS = 1 << 31
 
 
 class Starts:
-    """The chance of N episodes, and the fires that come of it.
-
-    :param number: N
-    """
+    """The chance of `number` episodes, and the fires that come of it."""
 
     def __init__(self, options: Options, settings: Settings, number: int) -> None:
         self.settings, self.number = settings, number
@@ -50,7 +47,7 @@ class Starts:
         if self._same:
             rng = np.random.default_rng(0)
         seed = int(rng.integers(1, _SEEDS)) if self.varied else None
-        ground = shared if seed is None else self._made(seed)
+        ground = shared if seed is None else layers.of_seed(settings, seed)
         drawn = "ignition" in (settings.randomize or ())
         cells = layers.ignition(settings, ground, rng if drawn else np.random.default_rng(0))
         embers = int(rng.integers(1, _SEEDS)) if settings.fire.spotting is not None else 0
@@ -58,10 +55,7 @@ class Starts:
 
     def landscape(self, start: Start) -> Landscape | None:
         """What a fire burns on; None where all share one."""
-        return None if start.seed is None else self._made(start.seed)
-
-    def _made(self, seed: int) -> Landscape:
-        return layers.make(self.settings, np.random.default_rng(seed))
+        return None if start.seed is None else layers.of_seed(self.settings, start.seed)
 
     def _next(self, n: int) -> int:
         assert self.scenarios is not None
@@ -75,9 +69,8 @@ class Starts:
 
     def known(self) -> list[tuple[Start, np.ndarray]]:
         """Of stored fires how they go without agents, as far as nothing but their start decides it."""
-        if self.scenarios is None or self.settings.simulation.physics != "behave":
-            return []
-        if self.settings.fire.spotting is not None:
+        settings = self.settings
+        if self.scenarios is None or settings.simulation.physics != "behave" or settings.fire.spotting:
             return []
         return [(self.scenarios.start_of(one), one.damage) for one in self.scenarios]
 

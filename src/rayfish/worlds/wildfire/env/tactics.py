@@ -15,6 +15,9 @@ from rayfish.worlds.wildfire.fire.codes import UNBURNED
 
 NEVER = np.iinfo(np.int32).max
 
+SPARE = 1
+"""Updates that a planned line is ahead of the fire."""
+
 LEAST_WIND = 0.25
 """A direction is ahead of a fire when the wind has at least this share of its larger part in it."""
 
@@ -30,7 +33,6 @@ class Situation(NamedTuple):
     height: int
     width: int
     speed: int  # steps per update
-    spare: int  # updates to be ahead of the fire
 
 
 @njit(cache=True)
@@ -51,7 +53,7 @@ def in_time(path: Any, first: int, step: int, now: Situation) -> bool:
             column = cell - row * now.width
             steps += abs(column - x) + abs(row - y) + now.work[cell] - 1
             # the fire has made ceil(steps / speed) updates before the step in which the line is finished
-            if now.arrival[cell] <= (steps + now.speed - 1) // now.speed + now.spare:
+            if now.arrival[cell] <= (steps + now.speed - 1) // now.speed + SPARE:
                 return False
             x, y = column, row
     return True

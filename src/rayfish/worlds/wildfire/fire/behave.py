@@ -12,17 +12,13 @@ from rayfish.worlds.wildfire.fire import spread, tables
 from rayfish.worlds.wildfire.fire.codes import BURNED, BURNING, FIRELINE, MPH, NAMES, UNBURNED
 from rayfish.worlds.wildfire.fire.layers import Landscape
 from rayfish.worlds.wildfire.fire.settings import Settings
-from rayfish.worlds.wildfire.fire.tables import Heads, Table
+from rayfish.worlds.wildfire.fire.tables import Heads, Wind
 
 _FAR = 1 << 40  # updates until a wind changes that does not
 
 
 class Behave:
-    """N fires on maps of one shape.
-
-    :param settings: of the simulator
-    :param number: N
-    """
+    """A number N of fires on maps of one shape."""
 
     def __init__(self, settings: Settings, number: int) -> None:
         self.settings = settings
@@ -35,7 +31,8 @@ class Behave:
         self._of = np.zeros(number, np.int64)  # which landscape a fire burns on
         self._segment = np.zeros(number, np.int64)  # which part of the wind's series it is in
         self._starts: np.ndarray = np.zeros(1)
-        self._tables: spread.Tables | None = None
+        self._tables = spread.new_tables(1, 0, embers=False)
+        self._kept: list[Heads] = []  # of the landscape that was set last
         self._last = _last_update(settings.simulation.runtime, self.minutes)
         self.limits = np.zeros(number, np.int64)  # the last update of each fire
         self._short = False  # whether a clock is full before the runtime is over
@@ -49,16 +46,17 @@ class Behave:
         self._of = np.asarray(of, np.int64)
         self._starts = _starts(landscapes)
         self._segment = np.minimum(self._segment, len(self._starts) - 1)  # a series may have been taken away
-        made = [table for landscape in landscapes for table in self._tabulate(landscape)]
-        self._tables = spread.Tables._make([*map(np.stack, zip(*made, strict=True)), self._of])
+        size = len(landscapes) * len(self._starts)
+        made = spread.new_tables(size, self.fires.fire_map.shape[1], bool(self._embers.probability))
+        for place, landscape in enumerate(landscapes):
+            self._tabulate(made, place, landscape)
+        self._tables = made
         self._keep_time(before)
 
     def set_landscape(self, place: int, landscape: Landscape) -> None:
         """Another landscape in the place of one."""
-        before, tables = self._parts_of_update(), self.tables()
-        for part, table in enumerate(self._tabulate(landscape), start=place * len(self._starts)):
-            for array, one in zip(tables, table, strict=False):
-                array[part] = one
+        before = self._parts_of_update()
+        self._tabulate(self.tables(), place, landscape)
         self._keep_time(before)
 
     def look_again(self, fire: int) -> None:
@@ -111,7 +109,6 @@ class Behave:
 
     def tables(self) -> spread.Tables:
         """All landscapes in all winds, and which of them each fire burns in now."""
-        assert self._tables is not None, "a landscape is set first"
         return self._tables._replace(of=self._table_of())
 
     def _table_of(self) -> np.ndarray:
@@ -165,9 +162,7 @@ class Behave:
         return int(min(ahead.min(initial=_FAR), _FAR))
 
     def _parts_of_update(self) -> np.ndarray:
-        """The steps that make up an update of each fire; 1 before there are tables."""
-        if self._tables is None:
-            return np.ones(len(self._of), np.int64)
+        """The steps that make up an update of each fire; 1 before a landscape is set."""
         return np.asarray(self._tables.substeps[self._table_of()])
 
     def _keep_time(self, before: np.ndarray) -> None:
@@ -220,28 +215,24 @@ class Behave:
             held = tables.holds(known.heat[of, cells], feet, self.minutes, known.substeps[of], self.cell_ft)
         return held
 
-    def _tabulate(self, landscape: Landscape) -> list[Table]:
-        made = []
-        for part in range(len(self._starts)):
-            table = tables.tabulate(self._heads(landscape, part), self.cell_ft, self.minutes)
-            made.append(
-                table._replace(wind=self._mph(landscape, part)) if self._embers.probability else table
-            )
-        most = max(table.substeps for table in made)  # one clock for all winds of a landscape
-        return [table if table.substeps == most else table.finer(most) for table in made]
+    def _tabulate(self, into: spread.Tables, place: int, landscape: Landscape) -> None:
+        parts = range(len(self._starts))
+        heads = [self._heads(landscape, part) for part in parts]
+        wind = [self._mph(landscape, part) for part in parts] if self._embers.probability else []
+        self._kept = heads  # freed at once, their memory would return to the system, which costs time
+        tables.fill(into, place * len(parts), heads, wind, self.cell_ft, self.minutes)
 
     def _heads(self, landscape: Landscape, part: int) -> Heads:
-        mph = np.moveaxis(self._mph(landscape, part).reshape(*self.shape, 2), -1, 0)
-        return tables.heads(landscape, self.cell_ft, mph, wind_limit=self.settings.wind.limit)
+        mph, limit = self._mph(landscape, part), self.settings.wind.limit
+        return tables.heads(landscape, self.cell_ft, mph, wind_limit=limit)
 
-    def _mph(self, landscape: Landscape, part: int) -> np.ndarray:
-        """Midflame wind [C, 2] in one part of the series."""
+    def _mph(self, landscape: Landscape, part: int) -> Wind:
+        """Midflame wind in one part of the series."""
         speed, degrees = landscape.wind_speed, landscape.wind_direction
         if landscape.wind_series is not None:
             _, mph, towards = (column[part] for column in landscape.wind_series)
             speed, degrees = np.full(self.shape, mph * MPH), np.full(self.shape, towards)
-        parts = tables.wind_parts(speed, degrees, self.settings.wind.adjustment_factor)
-        return np.moveaxis(parts, 0, -1).reshape(-1, 2)
+        return tables.wind_parts(speed, degrees, self.settings.wind.adjustment_factor)
 
 
 def _embers(settings: Settings, number: int) -> spread.Carried:

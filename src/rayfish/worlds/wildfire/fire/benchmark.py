@@ -84,7 +84,10 @@ class Benchmarks:
         for first in range(0, len(missing), AT_ONCE):
             part = missing[first : first + AT_ONCE]
             found |= dict(zip(part, self._simulate(part, [given[start] for start in part]), strict=True))
-        result = [found[start] if start in found else self._recall(start) for start in starts]
+        for start in starts:
+            if start in self._known:
+                self._known.move_to_end(start)
+        result = [found[start] if start in found else self._known[start] for start in starts]
         for start, benchmark in found.items():
             self._remember(start, benchmark)
         return result
@@ -93,10 +96,6 @@ class Benchmarks:
         """A curve that is known from elsewhere; of use where no maps are wanted."""
         if self._maps == "none" and start not in self._known:
             self._remember(start, Benchmark(curve))
-
-    def _recall(self, start: Start) -> Benchmark:
-        self._known.move_to_end(start)
-        return self._known[start]
 
     def _remember(self, start: Start, benchmark: Benchmark) -> None:
         self._known[start] = benchmark

@@ -33,9 +33,7 @@ class ConditionFault(RayfishError):
 class Condition:
     """A condition over some names, joined by `and`, `or`, `not` and brackets.
 
-    :param text: what is written
-    :param names: the names it may use
-    :raises ConditionFault: it is no condition, or uses something else
+    :raises ConditionFault: `text` is no condition, or uses something else than `names`
     """
 
     def __init__(self, text: str, names: Sequence[str]) -> None:
@@ -47,6 +45,8 @@ class Condition:
             tree = ast.parse(text.strip(), mode="eval").body
         except (SyntaxError, ValueError, RecursionError, MemoryError):
             raise self._fault("cannot be read") from None
+        if any(isinstance(node, ast.BitAnd | ast.BitOr) for node in ast.walk(tree)):
+            raise ConditionFault(f"{self.text!r} has & or |", "write and, or")
         self._met = self._truth(tree)
 
     def holds(self, figures: Mapping[str, float]) -> bool:
@@ -73,8 +73,6 @@ class Condition:
                 return all(sign(a, b) for sign, a, b in zip(signs, found[:-1], found[1:], strict=True))
 
             return compared
-        if isinstance(node, ast.BinOp) and isinstance(node.op, ast.BitAnd | ast.BitOr):
-            raise ConditionFault(f"{self.text!r} has & or |", "write and, or")
         raise self._fault(f"has {ast.unparse(node)!r}, which is no comparison")
 
     def _value(self, node: ast.expr) -> Callable[[Mapping[str, float]], float]:
@@ -95,8 +93,6 @@ class Condition:
             compute = _COMPUTE[type(node.op)]
             left, right = self._value(node.left), self._value(node.right)
             return lambda figures: compute(left(figures), right(figures))
-        if isinstance(node, ast.BinOp) and isinstance(node.op, ast.BitAnd | ast.BitOr):
-            raise ConditionFault(f"{self.text!r} has & or |", "write and, or")
         raise self._fault(f"has {ast.unparse(node)!r}, which is no number and no name")
 
     def _fault(self, why: str) -> ConditionFault:

@@ -24,10 +24,7 @@ MOST_CELLS = 48_000  # a map has to fit into a block's shared memory, a byte per
 
 
 class CudaFires:
-    """The fires of a simulator, moved to the GPU.
-
-    :param simulator: where they come from and where `copy_back` puts them
-    """
+    """The fires of a simulator, moved to the GPU; `copy_back` moves them back."""
 
     def __init__(self, simulator: Simulator) -> None:
         cuda = _cuda()

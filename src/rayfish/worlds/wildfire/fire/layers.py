@@ -94,6 +94,11 @@ def make(settings: Settings, rng: np.random.Generator) -> Landscape:
     )
 
 
+def of_seed(settings: Settings, seed: int) -> Landscape:
+    """The landscape of a seed."""
+    return make(settings, np.random.default_rng(seed))
+
+
 def redraw(settings: Settings, landscape: Landscape, rng: np.random.Generator) -> Landscape:
     """The landscape of another episode: what is in `randomize` is drawn again, all else shared."""
     drawn = settings.randomize or ()

@@ -239,12 +239,13 @@ def head(
 
 
 @njit(cache=True)
-def rate_toward(head_rate: float, ellipse: float, cosine: float) -> float:
-    """The rate of spread from the ignition at an angle to the heading, given by its cosine.
+def time_across(distance: float, aside: float, ellipse: float, cosine: float) -> float:
+    """The time that fire from an ignition takes over a distance at an angle to the heading, by its cosine.
 
+    :param aside: rate of spread at right angles to the heading: that of the head times 1 - `ellipse`
     :param ellipse: eccentricity from `head`
     """
-    return head_rate * (1.0 - ellipse) / (1.0 - ellipse * cosine)
+    return (1.0 - ellipse * cosine) * distance / aside
 
 
 @njit(cache=True)

@@ -166,7 +166,11 @@ class ScenarioSet(Sequence[Scenario]):
     def save(self, folder: str | Path, name: str = "fires") -> Path:
         """Writes the set to `folder`, under `name` and a hash of its settings; gives the file."""
         path = _path(folder, name, self.settings)
-        lines = [json.dumps(_line(scenario)) for scenario in self.scenarios]
+        rows = [
+            {"seed": one.seed, "ignitions": [*map(list, one.ignitions)], "damage": one.damage.tolist()}
+            for one in self.scenarios
+        ]
+        lines = [json.dumps(row) for row in rows]
         header = {
             "rayfish_scenarios": _FORMAT,
             "settings": settings_hash(self.settings),
@@ -198,12 +202,12 @@ class ScenarioSet(Sequence[Scenario]):
 
     def landscape(self, index: int) -> Landscape:
         """What a fire of the set burns on."""
-        return _landscape(self.settings, self.scenarios[index].seed)
+        return layers.of_seed(self.settings, self.scenarios[index].seed)
 
     @property
     def varied(self) -> bool:
         """Whether each fire has a landscape of its own."""
-        return _varied(self.settings)
+        return bool(layers.drawn(self.settings))
 
     def start(self, simulator: Simulator, indices: Sequence[int], fires: Sequence[int] | None = None) -> None:
         """Starts fires of the set in a simulator with the same settings.
@@ -228,11 +232,8 @@ class ScenarioSet(Sequence[Scenario]):
         return iter(self.scenarios)
 
     def __getitem__(self, index: Any) -> Any:
-        return (
-            replace(self, scenarios=self.scenarios[index])
-            if isinstance(index, slice)
-            else self.scenarios[index]
-        )
+        found = self.scenarios[index]
+        return replace(self, scenarios=found) if isinstance(index, slice) else found
 
 
 def settings_hash(settings: Settings) -> str:
@@ -275,7 +276,7 @@ def drawn_start(settings: Settings, rng: np.random.Generator) -> list[tuple[int,
             "fire.fire_initial_position.type is scenario, and scenario.path is not set",
             "set it to a file that ScenarioSet.save wrote",
         )
-    if _varied(settings):
+    if layers.drawn(settings):
         raise ScenarioFault(
             f"fires start from {Path(path).name}, and {', '.join(layers.drawn(settings))} is drawn as well",
             "start them by ScenarioSet.start, which brings the landscapes too",
@@ -297,7 +298,7 @@ class _Burner:
         from rayfish.worlds.wildfire.fire.simulator import Simulator
 
         self.settings, self.size = _drawing(settings), size
-        self._shared = None if _varied(settings) else _landscape(settings, 0)
+        self._shared = None if layers.drawn(settings) else layers.of_seed(settings, 0)
         self._simulator = Simulator(self.settings, num_fires=size, seed=0)
 
     def burn(self, seed: int, numbers: Sequence[int]) -> Iterator[Scenario]:
@@ -327,7 +328,7 @@ class _Burner:
         if self._shared is not None:
             return 0, self._shared, layers.ignition(self.settings, self._shared, rng)
         own = int(rng.integers(1, 1 << 31))
-        landscape = _landscape(self.settings, own)
+        landscape = layers.of_seed(self.settings, own)
         return own, landscape, layers.ignition(self.settings, landscape, rng)
 
     def _damaged(self) -> NDArray[np.int32]:
@@ -344,28 +345,12 @@ def _drawing(settings: Settings) -> Settings:
     return replace(settings, fire=fire, randomize=drawn)
 
 
-def _landscape(settings: Settings, seed: int) -> Landscape:
-    return layers.make(settings, np.random.default_rng(seed))
-
-
-def _varied(settings: Settings) -> bool:
-    return bool(layers.drawn(settings))
-
-
 def _path(folder: str | Path, name: str, settings: Settings) -> Path:
     return Path(folder).expanduser() / f"{name}-{settings_hash(settings)[:16]}.jsonl"
 
 
 def _content(lines: Sequence[str]) -> str:
     return hashlib.sha256("\n".join(lines).encode()).hexdigest()
-
-
-def _line(scenario: Scenario) -> dict[str, Any]:
-    return {
-        "seed": scenario.seed,
-        "ignitions": [list(cell) for cell in scenario.ignitions],
-        "damage": scenario.damage.tolist(),
-    }
 
 
 def _scenario(line: str, cells: int) -> Scenario:

@@ -22,19 +22,8 @@ from rayfish.errors import RayfishError
 from rayfish.experiment.yaml_faults import explain
 from rayfish.experiment.yaml_reader import safe_load
 from rayfish.worlds.wildfire.fire import fuels, geo, readers
-from rayfish.worlds.wildfire.fire.readers import SettingsFault, minutes_of
-from rayfish.worlds.wildfire.fire.sections import (
-    BARE,
-    MOISTURES,
-    PHYSICS,
-    RANDOMIZE,
-    Area,
-    Fire,
-    Settings,
-    Shape,
-)
-
-__all__ = ["MOISTURES", "PHYSICS", "RANDOMIZE", "Settings", "SettingsFault", "digest", "minutes_of", "read"]
+from rayfish.worlds.wildfire.fire.readers import SettingsFault
+from rayfish.worlds.wildfire.fire.sections import BARE, PHYSICS, Area, Fire, Settings, Shape
 
 _FILES = (*geo.SUFFIXES, ".jsonl")
 

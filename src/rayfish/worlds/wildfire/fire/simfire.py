@@ -20,10 +20,9 @@ from numba import njit
 from rayfish.worlds.wildfire.fire.codes import ATTENUATION_FT, BURNED, BURNING, FIRELINE, NEIGHBOURS
 from rayfish.worlds.wildfire.fire.layers import Landscape
 from rayfish.worlds.wildfire.fire.settings import Settings
+from rayfish.worlds.wildfire.fire.spread import DX, DY
 from rayfish.worlds.wildfire.fire.tables import gradient
 
-DX = tuple(dx for dx, _ in NEIGHBOURS)
-DY = tuple(dy for _, dy in NEIGHBOURS)
 ATTENUATION = tuple(ATTENUATION_FT[code] for code in sorted(ATTENUATION_FT))
 LENGTH, UPDATES, QUIT = range(3)
 
@@ -98,7 +97,7 @@ class SimFires(NamedTuple):
     elapsed: Any  # float64 [N] minutes, added up update by update as SimFire does
 
 
-class Rules(NamedTuple):
+class SimRules(NamedTuple):
     """What is the same for all fires."""
 
     width: int  # columns of the map
@@ -145,7 +144,7 @@ def expire(fires: SimFires, n: int, duration: int) -> None:
 
 
 @njit(cache=True)
-def aim(fires: SimFires, n: int, rates: Any, rules: Rules) -> int:
+def aim(fires: SimFires, n: int, rates: Any, rules: SimRules) -> int:
     """The feet of this update into every target: the last burning neighbour's. Gives how many targets."""
     fire_map, spread, marked, found = fires.fire_map[n], fires.spread[n], fires.marked[n], 0
     width, height = rules.width, fire_map.shape[0] // rules.width
@@ -203,7 +202,7 @@ def settle(fires: SimFires, n: int, found: int, cell_ft: float) -> None:
 
 
 @njit(cache=True)
-def step(fires: SimFires, n: int, rates: Any, rules: Rules, with_lines: bool) -> bool:
+def step(fires: SimFires, n: int, rates: Any, rules: SimRules, with_lines: bool) -> bool:
     """One update of one fire; gives whether it goes on (SimFire's RUNNING, else QUIT)."""
     clock = fires.clock[n]
     expire(fires, n, rules.duration)
@@ -223,7 +222,7 @@ def step(fires: SimFires, n: int, rates: Any, rules: Rules, with_lines: bool) ->
 
 @njit(cache=True)
 def run(
-    fires: SimFires, chosen: Any, updates: int, table: Any, table_of: Any, rules: Rules, with_lines: Any
+    fires: SimFires, chosen: Any, updates: int, table: Any, table_of: Any, rules: SimRules, with_lines: Any
 ) -> None:
     """Up to so many updates of the chosen fires, until SimFire would quit.
 
@@ -236,11 +235,7 @@ def run(
 
 
 class SimFire:
-    """N fires on maps of one shape.
-
-    :param settings: of the simulator
-    :param number: N
-    """
+    """A number N of fires on maps of one shape."""
 
     def __init__(self, settings: Settings, number: int) -> None:
         self.settings = settings
@@ -248,7 +243,7 @@ class SimFire:
         self.fires = new_sim_fires(number, self.shape[0] * self.shape[1])
         self._of = np.zeros(number, np.int64)
         self._rates = np.zeros((0, 0, 8))
-        self._rules = Rules(
+        self._rules = SimRules(
             self.shape[1],
             1 if settings.fire.diagonal_spread else 2,
             settings.fire.max_fire_duration,

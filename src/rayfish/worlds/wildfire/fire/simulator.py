@@ -17,10 +17,10 @@ from typing import Any
 import numpy as np
 
 from rayfish.errors import RayfishError
-from rayfish.worlds.wildfire.fire import fuels, layers
+from rayfish.worlds.wildfire.fire import fuels, layers, readers
 from rayfish.worlds.wildfire.fire import settings as settings_
 from rayfish.worlds.wildfire.fire.behave import Behave
-from rayfish.worlds.wildfire.fire.codes import LINES, NAMES
+from rayfish.worlds.wildfire.fire.codes import LINES
 from rayfish.worlds.wildfire.fire.layers import Landscape
 from rayfish.worlds.wildfire.fire.settings import Settings
 from rayfish.worlds.wildfire.fire.simfire import SimFire
@@ -111,7 +111,7 @@ class Simulator:
         :param fires: indices or a mask; None is all
         """
         if isinstance(updates, str):
-            updates = round(settings_.minutes_of(updates) / self.settings.simulation.update_rate)
+            updates = round(readers.minutes_of(updates) / self.settings.simulation.update_rate)
         self.engine.run(self._chosen(fires), int(updates))
         return self.active
 
@@ -194,14 +194,17 @@ class Simulator:
                 "set area.screen_size to the landscape's rows and columns",
             )
         if self.num_fires > 1 and len(self._landscapes) == 1:
-            self._landscapes = self._landscapes * self.num_fires
-            self._of = np.arange(self.num_fires)
+            self._own_landscapes()
             self._stale = True
         before, self._landscapes[self._of[fire]] = self._landscapes[self._of[fire]], landscape
         if (before.wind_series is None) != (landscape.wind_series is None):
             self._stale = True  # one wind or several: the tables of all fires are laid out in another way
         if not self._stale:
             self._engine.set_landscape(int(self._of[fire]), landscape)
+
+    def _own_landscapes(self) -> None:
+        """Each fire gets an entry of its own in place of the one that all share."""
+        self._landscapes, self._of = self._landscapes * self.num_fires, np.arange(self.num_fires)
 
     def spread_rate(self, fire: int = 0) -> np.ndarray:
         """Rate of the head fire in every cell, ft/min [H, W] (physics `behave`)."""
@@ -286,8 +289,7 @@ class Simulator:
                 f"give {self.shape} for all fires or {(self.num_fires, *self.shape)} for one each",
             )
         if array.ndim == 3 and len(self._landscapes) == 1:
-            self._landscapes = self._landscapes * self.num_fires
-            self._of = np.arange(self.num_fires)
+            self._own_landscapes()
         self._landscapes = _with_layer(self._landscapes, name, array)
         self._bases = _with_layer(self._bases, name, array)
         self._stale = self._changed = True
@@ -344,5 +346,3 @@ for _name, _what in {
     "wind_direction": "Degrees clockwise from North toward which the wind blows",
 }.items():
     setattr(Simulator, _name, _as_property(_name, _what))
-
-__all__ = ["NAMES", "Simulator"]

@@ -96,6 +96,17 @@ def new_fires(number: int, cells: int) -> Fires:
     return fires
 
 
+def new_tables(number: int, cells: int, embers: bool) -> Tables:
+    """Tables that are still to be filled in."""
+    return Tables(
+        np.empty((number, cells, 8), np.int32),
+        np.ones(number, np.int64),
+        np.empty((number, cells), np.float32),
+        np.empty((number, cells if embers else 0, 2)),
+        np.zeros(0, np.int64),
+    )
+
+
 @njit(cache=True)
 def neighbour(cell: int, direction: int, width: int, cells: int) -> int:
     """The cell beside another, or -1 outside the map."""

@@ -12,24 +12,10 @@ from rayfish.errors import RayfishError
 from rayfish.worlds.wildfire.fire import fuels, rothermel
 from rayfish.worlds.wildfire.fire.codes import MPH
 from rayfish.worlds.wildfire.fire.sections import MOISTURES
-from rayfish.worlds.wildfire.fire.spread import DX, DY, HOLDS_ALL, NEVER, SPEED, STEPS, TICKS
+from rayfish.worlds.wildfire.fire.spread import DX, DY, HOLDS_ALL, NEVER, SPEED, STEPS, TICKS, Tables
 
 MAX_SUBSTEPS = (STEPS + 1) // 128  # leaves a fire 127 updates at least until its clock is full
 FLAME, POWER = 0.45, 0.46  # Byram: flame length in ft of a fireline intensity in BTU/ft/s
-
-
-class Table(NamedTuple):
-    """What the spread of fire over one landscape in one wind needs: a row of `spread.Tables`."""
-
-    costs: np.ndarray  # int32 [C, 8] ticks to cross a cell, by the direction fire travels in; see `spread`
-    substeps: int  # steps that make up one update, so that no fire crosses more than a cell in one
-    heat: np.ndarray  # float32 [C] BTU/ft^2 that the front releases
-    wind: np.ndarray = np.zeros((0, 2))  # [C, 2] midflame mph toward x and y, where embers fly
-
-    def finer(self, substeps: int) -> Table:
-        """The same table for more steps per update."""
-        costs = np.minimum(self.costs.astype(np.int64) * substeps // self.substeps, NEVER)
-        return self._replace(costs=costs.astype(np.int32), substeps=substeps)
 
 
 def holds(heat: np.ndarray, flame_ft: np.ndarray, minutes: float, steps: Any, cell_ft: float) -> np.ndarray:
@@ -42,6 +28,10 @@ def holds(heat: np.ndarray, flame_ft: np.ndarray, minutes: float, steps: Any, ce
         rate = 60 * (flame_ft / FLAME) ** (1 / POWER) / heat.astype(np.float64)
         units = rate * minutes / steps / cell_ft * SPEED / TICKS
     return np.where(units < HOLDS_ALL, units, HOLDS_ALL).astype(np.int32)
+
+
+Wind = tuple[np.ndarray, np.ndarray]
+"""Toward x and toward y (down), miles per hour [H, W]."""
 
 
 class Heads(NamedTuple):
@@ -58,10 +48,10 @@ class Heads(NamedTuple):
         return FLAME * (self.heat.astype(np.float64) * self.rate / 60) ** POWER
 
 
-def heads(landscape: Any, cell_ft: float, mph: np.ndarray, *, wind_limit: bool) -> Heads:
+def heads(landscape: Any, cell_ft: float, mph: Wind, *, wind_limit: bool) -> Heads:
     """The head fires of a landscape.
 
-    :param mph: [2, H, W] midflame wind toward x and toward y (down), miles per hour
+    :param mph: midflame wind, as `wind_parts` has it
     """
     shape = landscape.elevation.shape
     along_y, along_x = gradient(landscape.elevation, cell_ft)
@@ -70,10 +60,10 @@ def heads(landscape: Any, cell_ft: float, mph: np.ndarray, *, wind_limit: bool) 
         moist = np.array(given).reshape(5, 1)
     else:
         moist = np.stack([np.broadcast_to(part, shape).ravel() for part in given])
-    found = Heads(*(np.empty(shape[0] * shape[1], np.float32) for _ in range(5)))
+    found = Heads(*np.empty((5, landscape.fuel.size), np.float32))
     _heads(
         fuels.table(),
-        np.ascontiguousarray(landscape.fuel, np.int64).ravel(),
+        np.ascontiguousarray(landscape.fuel).ravel(),
         moist,
         *(np.ascontiguousarray(part, np.float64).ravel() for part in (*mph, along_x, along_y)),
         wind_limit,
@@ -82,10 +72,9 @@ def heads(landscape: Any, cell_ft: float, mph: np.ndarray, *, wind_limit: bool) 
     return found
 
 
-def tabulate(found: Heads, cell_ft: float, minutes: float) -> Table:
-    """The table of a landscape, given its head fires.
+def steps_per_update(found: Heads, cell_ft: float, minutes: float) -> int:
+    """The steps that make up one update of so many minutes, so that no fire crosses more than a cell in one.
 
-    :param minutes: fire time of one update
     :raises RayfishError: fire crosses more cells in one update than its clock has steps for
     """
     per_update, fastest = minutes / cell_ft, float(found.rate.max(initial=0.0))
@@ -97,16 +86,35 @@ def tabulate(found: Heads, cell_ft: float, minutes: float) -> Table:
             f"lower simulation.update_rate to {0.99 * MAX_SUBSTEPS * cell_ft / fastest:.3g} min or less; "
             f"fire may cross at most {MAX_SUBSTEPS:,} cells in an update",
         )
-    costs = np.empty((len(found.rate), 8), np.int32)
-    _costs(found, per_update / substeps / TICKS, costs)
-    return Table(costs, substeps, found.heat)
+    return substeps
 
 
-def wind_parts(speed_ft_min: np.ndarray, degrees: np.ndarray, factor: float) -> np.ndarray:
-    """Midflame wind toward x and toward y (down), in miles per hour."""
+def fill(
+    tables: Tables, place: int, made: list[Heads], wind: list[Wind], cell_ft: float, minutes: float
+) -> None:
+    """Writes the tables of a landscape, one for each of its winds; they have one number of steps per update.
+
+    :param place: of the first of them
+    :param made: the head fires in each wind
+    :param wind: each wind itself, as `wind_parts` has it; empty where no embers fly
+    """
+    steps = [steps_per_update(found, cell_ft, minutes) for found in made]
+    tables.substeps[place : place + len(made)] = most = max(steps)
+    for row, (found, own) in enumerate(zip(made, steps, strict=True), start=place):
+        costs = tables.costs[row]
+        _costs(found, minutes / cell_ft / own / TICKS, costs)
+        if own < most:
+            costs[:] = np.minimum(costs.astype(np.int64) * most // own, NEVER)
+        tables.heat[row] = found.heat
+        if wind:
+            tables.wind[row] = np.stack(wind[row - place], axis=-1).reshape(-1, 2)
+
+
+def wind_parts(speed_ft_min: np.ndarray, degrees: np.ndarray, factor: float) -> Wind:
+    """The midflame wind of a speed and the degrees it blows toward."""
     turned = np.radians(degrees)
     mph = speed_ft_min / MPH * factor
-    return np.stack([mph * np.sin(turned), -mph * np.cos(turned)])
+    return mph * np.sin(turned), mph * -np.cos(turned)
 
 
 def gradient(elevation: np.ndarray, cell_ft: float) -> tuple[np.ndarray, np.ndarray]:
@@ -166,12 +174,12 @@ def _costs(found: Heads, scale: float, costs: Any) -> None:
     """
     rate, heading_x, heading_y, ellipse, _ = found
     for cell in range(rate.shape[0]):
-        top = np.float64(rate[cell]) * (1.0 - ellipse[cell]) * scale
-        if top <= 0.0:
+        aside = np.float64(rate[cell]) * (1.0 - ellipse[cell]) * scale
+        if aside <= 0.0:
             costs[cell] = NEVER
             continue
         for d in range(8):
             distance = math.sqrt(2.0) if d & 1 else 1.0
             cosine = (heading_x[cell] * DX[d] + heading_y[cell] * DY[d]) / distance
-            ticks = (1.0 - ellipse[cell] * cosine) * distance / top
+            ticks = rothermel.time_across(distance, aside, ellipse[cell], cosine)
             costs[cell, d] = min(max(ticks, TICKS), NEVER)

@@ -20,10 +20,7 @@ LONGEST_TRAIL = 400
 
 
 class Pictures:
-    """Paints the episodes of an environment; keeps where agents have been.
-
-    :param number: of episodes
-    """
+    """Paints the episodes of an environment; keeps where agents have been."""
 
     def __init__(self, number: int) -> None:
         self._trails: list[list[tuple[np.ndarray, np.ndarray]]] = [[] for _ in range(number)]

@@ -490,10 +490,10 @@ def draw_wind(picture: Image.Image, at: tuple[int, int], wind: tuple[float, floa
 
 
 def write_figures(draw: ImageDraw.ImageDraw, at: tuple[int, int], rows: Sequence[tuple[str, Any]]) -> None:
-    """Names on the left, values on the right."""
+    """Names on the left, values on the right, which have most of the room; both are cut where too long."""
     x, y = at
     for row, (name, value) in enumerate(rows):
-        text = figure(value)
+        text = shorten(figure(value), 14, 0.7 * PANEL)
         baseline = y + 15 + row * ROW
         room = PANEL - font(14).getlength(text) - 12
         write(draw, (x, baseline), shorten(str(name), 14, room), 14, MUTED)
