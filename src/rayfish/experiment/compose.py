@@ -19,8 +19,6 @@ from typing import Any, NamedTuple
 
 from rayfish.errors import ConfigError, Problem, did_you_mean
 from rayfish.experiment import hydra_section, tree
-from rayfish.experiment.algorithm_names import spelled
-from rayfish.experiment.bare_words import is_bare, settings_of
 from rayfish.experiment.experiment import Experiment
 from rayfish.experiment.files import (
     CONF,
@@ -28,12 +26,13 @@ from rayfish.experiment.files import (
     Composed,
     ConfigFolders,
     compose_files,
+    config_folder,
     describe,
     offer_preset,
     show,
 )
-from rayfish.experiment.overrides import COMMAND_LINE, apply, expand, group_choices, parse
-from rayfish.experiment.sections import ALGORITHMS, SECTIONS
+from rayfish.experiment.overrides import COMMAND_LINE, apply, expand, group_choices, parse, split_words
+from rayfish.experiment.sections import ALGORITHMS, SECTIONS, spelled
 from rayfish.experiment.words import Override, as_words
 from rayfish.experiment.yaml_reader import MOST_VALUES
 from rayfish.legacy import hydra_keys, simharness
@@ -104,15 +103,6 @@ def as_written(
     with_hydra = copy.deepcopy(composed.values)
     hydra_section.insert(with_hydra, config_name, source.words, composed.choices)
     return {key: value for key, value in composed.values.items() if key != "hydra"}, with_hydra
-
-
-def named(
-    name: str | None, overrides: Sequence[str], config_dir: str | Path | None = None
-) -> tuple[str | None, list[str]]:
-    """The experiment and the settings that `name` and the bare words among the overrides stand for."""
-    bare = [*([name] if name is not None else []), *filter(is_bare, overrides)]
-    found, short = settings_of(bare, _config_folder(config_dir))
-    return found, [*short, *(word for word in overrides if not is_bare(word))]
 
 
 def with_algorithm(experiment: Experiment, name: str, origin: str) -> Experiment:
@@ -194,11 +184,11 @@ class _Source(NamedTuple):
 def _source(
     name: str | OldExperiment | None, words: Sequence[str], config_dir: str | Path | None, closest: bool
 ) -> _Source:
-    user = _config_folder(config_dir)
+    user = config_folder(config_dir)
     if isinstance(name, OldExperiment):
         translation = translate(name, closest=closest).required()
         return _Source(name, list(words), user, translation=translation)
-    name, words = named(name, words, user)
+    name, words = split_words(words, user, name)
     plain, member = split_member(name or "")
     file = _preset_file(plain or None, user)
     experiments = read_old(file) if file else None
@@ -215,7 +205,7 @@ def experiments_in(name: str | None, config_dir: str | Path | None = None) -> li
     """What `name` stands for, one by one: an old file may hold several experiments."""
     if name is None or split_member(name)[1]:
         return [name] if name is not None else []
-    file = _preset_file(name, _config_folder(config_dir))
+    file = _preset_file(name, config_folder(config_dir))
     names = [old.name for old in (read_old(file) if file else None) or ()]
     return [f"{name}:{member}" for member in names] if len(names) > 1 else [name]
 
@@ -247,15 +237,9 @@ def _single(overrides: Sequence[str]) -> list[Any]:
     return parsed
 
 
-def presets(config_dir: str | Path | None = None) -> list[str]:
-    """The names of all presets, the user's and the shipped ones."""
-    user = _config_folder(config_dir)
-    return ConfigFolders([user] if user else []).options("experiment")
-
-
 def catalogue(config_dir: str | Path | None = None) -> dict[str, list[tuple[str, str, str]]]:
     """What there is to train: title -> (name, what it is, file) of every preset and main config."""
-    user = _config_folder(config_dir)
+    user = config_folder(config_dir)
     folders = ConfigFolders([user] if user else [])
     found = {}
     for title, group in (("Presets", "experiment/"), ("Main configs (-cn)", "")):
@@ -275,17 +259,6 @@ def _compose_with_base(config_name: str, choices: list[str], folders: ConfigFold
     tree.merge(base.values, composed.values)
     files, chosen = [*base.files, *composed.files], {**base.choices, **composed.choices}
     return Composed(base.values, {**left, **composed.origins}, files, chosen)
-
-
-def _config_folder(config_dir: str | Path | None) -> Path | None:
-    if config_dir is None:
-        return None
-    folder = Path(config_dir).expanduser().resolve()
-    if not folder.is_dir():
-        what = f"there is no folder {config_dir}"
-        hint = f"looked at {folder}; create it, or correct the path"
-        raise ConfigError([Problem("--config-dir", what, hint)])
-    return folder
 
 
 def preset_file(name: str) -> Path:

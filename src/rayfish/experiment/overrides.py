@@ -18,7 +18,7 @@ import yaml
 from rayfish.errors import ConfigError, Problem, did_you_mean
 from rayfish.experiment import tree
 from rayfish.experiment.bare_words import is_bare, settings_of
-from rayfish.experiment.files import Composed, ConfigFolders, drop_conditions
+from rayfish.experiment.files import Composed, ConfigFolders, config_folder, drop_conditions
 from rayfish.experiment.yaml_reader import DEEPEST, load
 
 COMMAND_LINE = "command line"
@@ -39,14 +39,18 @@ _UNUSUAL_KEY = re.compile(r"[\w-]+\.[^=@\s]*[/*?\[\]][^=@\s]*")
 _COMPARISON = re.compile(r"(?P<key>[^=<>]+=|\+{0,2}stop(_conditions)?\.[^=<>\s]+)(?P<value>\s*[<>]=?[^'\"]*)")
 
 
-def split_words(words: Sequence[str], config_dir: str | Path | None = None) -> tuple[str | None, list[str]]:
+def split_words(
+    words: Sequence[str], config_dir: str | Path | None = None, name: str | None = None
+) -> tuple[str | None, list[str]]:
     """The experiment's name and the overrides among the words after a verb: `cartpole training.lr=1e-3`.
 
     Bare words that name an algorithm or an environment are overrides, laid below those that are written out.
+
+    :param name: one more bare word, that is given by itself
     """
-    user = Path(config_dir).expanduser() if config_dir is not None else None
-    name, short = settings_of([word for word in words if is_bare(word)], user)
-    return name, [*short, *(word for word in words if not is_bare(word))]
+    bare = [*([name] if name is not None else []), *filter(is_bare, words)]
+    found, short = settings_of(bare, config_folder(config_dir))
+    return found, [*short, *(word for word in words if not is_bare(word))]
 
 
 def parse(overrides: Sequence[str]) -> list[Any]:

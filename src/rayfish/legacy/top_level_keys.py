@@ -8,8 +8,7 @@ from typing import Any
 
 from rayfish.errors import did_you_mean
 from rayfish.experiment import result_names
-from rayfish.experiment.algorithm_names import CLOSEST, spelled
-from rayfish.experiment.sections import ALGORITHMS, OFFLINE
+from rayfish.experiment.sections import ALGORITHMS, CLOSEST, OFFLINE, spelled
 from rayfish.legacy import rules
 from rayfish.legacy.file_format import ALGORITHM_KEYS
 from rayfish.legacy.key_tables import CHECKPOINT, EXPERIMENT_IGNORED, SEARCH
