@@ -59,25 +59,16 @@ _MAIN_CONFIG = f"{SHIPPED}config.yaml"
 _SMALL = 1000  # bytes; a larger file is not read to see whether it is empty
 
 
-def compose(
-    name: str | OldExperiment | None = None,
-    overrides: Override | Sequence[Override] = (),
-    *,
-    config_name: str = "config",
-    config_dir: str | Path | None = None,
-    env: Any = None,
-    closest: bool = False,
-) -> Experiment:
+def compose(source: Source, config_name: str, env: Any) -> Experiment:
     """The experiment that a preset and overrides describe; see `Experiment.compose`."""
-    source = _source(name, as_words(overrides), config_dir, closest)
     overrides, translation = source.words, source.translation
     composed = _composed(source, config_name, env)
     notes: list[str] = translation.notes() if translation is not None else []
     hydra_section.insert(composed.values, config_name, overrides, composed.choices)
     fit = translation is not None or simharness.is_harness(tree.get(composed.values, "environment.env"))
     config = _finish(composed, notes)
-    by_flags = isinstance(name, OldExperiment) and name.file == COMMAND_LINE  # rllib train --run --env
-    if source.name is None or by_flags:
+    old = source.name if isinstance(source.name, OldExperiment) else None
+    if source.name is None or (old and old.file == COMMAND_LINE):  # rllib train --run --env
         notes += _end_by_default(config, composed.origins, env)
     if source.name is None:
         notes += _default_note(composed, overrides)
@@ -97,7 +88,7 @@ def as_written(
     """What `python app.py --cfg job` and `--cfg hydra` print: the composed values as their files name them,
     interpolations left as they are; and Hydra's own section.
     """
-    source = _source(name, overrides, config_dir, closest)
+    source = source_of(name, overrides, config_dir, closest)
     composed = _composed(source, config_name, None)
     tree.expand(composed.values, composed.origins)
     with_hydra = copy.deepcopy(composed.values)
@@ -136,7 +127,7 @@ def _default_note(composed: Composed, overrides: Sequence[str]) -> list[str]:
     return [f"nothing names an environment: this is the experiment {preset} ({env}); yours: my_env.py:MyEnv"]
 
 
-def _composed(source: _Source, config_name: str, env: Any) -> Composed:
+def _composed(source: Source, config_name: str, env: Any) -> Composed:
     """Files and words laid upon each other."""
     name, words, user, file, translation = source
     parsed = _single(words)
@@ -164,7 +155,7 @@ def _composed(source: _Source, config_name: str, env: Any) -> Composed:
     return composed
 
 
-class _Source(NamedTuple):
+class Source(NamedTuple):
     """What is composed.
 
     :param name: a preset, None for none
@@ -181,24 +172,28 @@ class _Source(NamedTuple):
     translation: Translation | None = None
 
 
-def _source(
-    name: str | OldExperiment | None, words: Sequence[str], config_dir: str | Path | None, closest: bool
-) -> _Source:
-    user = config_folder(config_dir)
+def source_of(
+    name: str | OldExperiment | None,
+    overrides: Override | Sequence[Override],
+    config_dir: str | Path | None,
+    closest: bool,
+) -> Source:
+    """What `Experiment.compose` is given, with the files and the old experiment that it names."""
+    user, words = config_folder(config_dir), as_words(overrides)
     if isinstance(name, OldExperiment):
         translation = translate(name, closest=closest).required()
-        return _Source(name, list(words), user, translation=translation)
+        return Source(name, list(words), user, translation=translation)
     name, words = split_words(words, user, name)
     plain, member = split_member(name or "")
     file = _preset_file(plain or None, user)
     experiments = read_old(file) if file else None
     if file and experiments is not None:
         translation = translate(chosen(experiments, member, file), closest=closest).required()
-        return _Source(name, words, user, file, translation)
+        return Source(name, words, user, file, translation)
     if member:
         what = f"is an experiment of today, not a list of them, so there is no {member!r} in it"
         raise ConfigError([Problem(plain, what, f"leave it out: {plain}")])
-    return _Source(name, words, user, file)
+    return Source(name, words, user, file)
 
 
 def experiments_in(name: str | None, config_dir: str | Path | None = None) -> list[str]:

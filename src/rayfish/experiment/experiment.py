@@ -72,11 +72,9 @@ class Experiment(Sections):
         :param env: an environment class or creator, in place of `environment.env`
         :param closest: an old file's algorithm that RLlib has dropped becomes the closest one it has
         """
-        from rayfish.experiment.compose import compose
+        from rayfish.experiment.compose import compose, source_of
 
-        return compose(
-            name, overrides, config_name=config_name, config_dir=config_dir, env=env, closest=closest
-        )
+        return compose(source_of(name, overrides, config_dir, closest), config_name, env)
 
     @classmethod
     def load(cls, path: str | Path, *, resolve: bool = True) -> Experiment:
