@@ -95,18 +95,17 @@ _RENAMED: dict[str, str] = {
         for name in ("alpha", "beta")
     },
     **{
-        f"training.{section}.{old}_learning_rate": f"training.{new}_lr"
+        f"training.{section}.{old}_learning_rate": f"training.{new}"
         for section in ("optimization", "optimization_config")
-        for old, new in (("actor", "actor"), ("critic", "critic"), ("entropy", "alpha"))
+        for old, new in key_tables.OPTIMIZATION.items()
     },
-    "checkpoint.checkpoint_freq": "checkpoint.checkpoint_frequency",
-    "checkpoint.keep_checkpoints_num": "checkpoint.num_to_keep",
+    **{f"checkpoint.{old}": f"checkpoint.{new}" for old, new in key_tables.CHECKPOINT.items() if old != new},
     "runtime.storage_path": "runtime.local_dir",
     "algo.run": "algo.name",
 }
 
 GONE_KEYS: dict[str, str] = {
-    **{key: f"{why}; remove it" for key, why in key_tables.IGNORED.items()},
+    **{key: f"remove it: {why}" for key, why in key_tables.IGNORED.items()},
     **{key: instead for key, (_, instead) in key_tables.OFF_ONLY.items()},
     **key_tables.REFUSED,
     "replay_ratio": "use training.training_intensity; remove it",
@@ -152,14 +151,15 @@ def _learners(config: Mapping[str, Any]) -> Any:
 
 
 def _prioritized(value: Any, _: Mapping[str, Any]) -> dict[str, Any]:
-    return {_BUFFER_TYPE: "PrioritizedEpisodeReplayBuffer" if value else "EpisodeReplayBuffer"}
+    return {_BUFFER_TYPE: key_tables.EPISODE_BUFFERS[bool(value)]}
 
 
 def _remote_envs(value: Any, _: Mapping[str, Any]) -> dict[str, Any]:
     return {"rollouts.gym_env_vectorize_mode": "async"} if value else {}
 
 
-def _score(value: Any, _: Mapping[str, Any]) -> dict[str, Any]:
+def best_by(value: Any, _: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    """The metric by which a checkpoint is the best, with `min-` before one that should fall."""
     name = str(value).removeprefix("min-")
     order = {"checkpoint.checkpoint_score_order": "min"} if str(value).startswith("min-") else {}
     return {_SCORE: todays_metric(name) or name, **order}
@@ -178,7 +178,7 @@ _ADAPTORS: dict[str, Adaptor] = {
     **{f"training.{name}": _model_of for name in _MODELS},
     "rollouts.remote_worker_envs": _remote_envs,
     "environment.remote_worker_envs": _remote_envs,
-    "checkpoint.checkpoint_score_attr": _score,
+    "checkpoint.checkpoint_score_attr": best_by,
 }
 
 
