@@ -13,8 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from rayfish.experiment.algorithm_names import CLOSEST, spelled
-from rayfish.experiment.sections import ALGORITHMS
+from rayfish.experiment.sections import ALGORITHMS, CLOSEST, spelled
 from rayfish.legacy import import_paths
 from rayfish.run.engine import RayOptions
 from rayfish.run.trainer import Trainer

@@ -89,11 +89,21 @@ def test_dead_key_at_its_default_is_harmless():
     assert problems("environment.clip_rewards=null", "environment.render_env=false") == []
 
 
-@pytest.mark.parametrize(("word", "said"), [("training.soft_horizon=true", "remove it")])
+@pytest.mark.parametrize(
+    ("word", "said"),
+    [
+        ("training.soft_horizon=true", "remove it"),
+        ("training.memory=1", "remove it: Ray hands out memory by itself"),
+    ],
+)
 def test_gone_key_is_refused(word, said):
     problem = only(word)
     assert "gone from RLlib" in problem.what
     assert said in problem.hint
+
+
+def test_key_that_lives_in_another_section_is_not_gone():
+    assert "framework.torch_compile_learner" in only("training.torch_compile_learner=true").hint
 
 
 @pytest.mark.parametrize(

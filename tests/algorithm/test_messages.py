@@ -7,7 +7,7 @@ import pytest
 from rayfish import Experiment
 from rayfish.algorithm import signatures
 from rayfish.errors import ConfigError
-from rayfish.experiment.compose import presets
+from rayfish.experiment.files import ConfigFolders
 
 MANY = """\
 5 problems in the experiment:
@@ -65,4 +65,4 @@ def test_algorithm_that_is_gone():
 def test_preset_that_is_not_there():
     with pytest.raises(ConfigError) as error:
         Experiment.compose("pendulem")
-    assert str(error.value) == PRESET.format(presets=", ".join(presets()))
+    assert str(error.value) == PRESET.format(presets=", ".join(ConfigFolders([]).options("experiment")))

@@ -26,12 +26,36 @@ from rayfish.experiment.overrides import split_words
         ("stop_conditions.rollout/return_mean=5", "stop_conditions.rollout/return_mean", 5),
         ("multi_agent.mapping.scout_*=scouts", "multi_agent.mapping.scout_*", "scouts"),
         ("training={lr: 7}", "training.lr", 7),
+        ('multi_agent.mapping={"*":a,"red":b}', "multi_agent.mapping", {"*": "a", "red": "b"}),
+        ('environment.env_config={"size": 8}', "environment.env_config.size", 8),
+        ('environment.env_config.sizes=[{"a b": 1e-3}, "x#"]', "environment.env_config.sizes",
+         [{"a b": 1e-3}, "x#"]),
+        ('environment.env_config={"1": "true", "text": "it\'s, {a}: \\"b\\""}', "environment.env_config",
+         {"1": "true", "text": 'it\'s, {a}: "b"'}),
+        ('stop_conditions.env/error={"below": 0.2}', "stop_conditions.env/error", {"below": 0.2}),
+        ('++environment.env_config.new={"n": null}', "environment.env_config.new", {"n": None}),
     ],
-)
-def test_value_is_set_and_its_origin_known(word, key, value):
+)  # fmt: skip
+def test_value_is_set_and_its_origin_known(word, key, value, tmp_path):
     experiment = Experiment.compose("cartpole", [word])
     assert experiment.get(key, "absent") == value
-    assert experiment.origin(key) == "command line"
+    leaf = f"{key}.{next(iter(value))}" if isinstance(value, dict) else key
+    assert experiment.origin(leaf) == "command line"
+    experiment.save(tmp_path / "config.yaml")
+    assert Experiment.load(tmp_path).get(key) == value
+    assert Experiment.load(tmp_path).with_overrides([word]).get(key) == value
+
+
+def test_a_value_in_json_is_one_value_of_a_multirun():
+    words = ['environment.env_config={"size": 8}', "training.lr=1,2"]
+    runs = expand(words, multirun=True, seeds=None)
+    assert runs == [(words[0], "training.lr=1"), (words[0], "training.lr=2")]
+
+
+@pytest.mark.parametrize("value", ['{"a": f(1,2)}', "[(1,2),(3,4)]", '{"a": 1', '{"a": 1, "a": 2}'])
+def test_what_neither_hydra_nor_yaml_reads_as_it_is_meant_stays_a_mistake(value):
+    with pytest.raises(ConfigError, match=r"environment\.env_config"):
+        Experiment.compose("cartpole", [f"environment.env_config={value}"])
 
 
 def test_dictionary_override_merges():

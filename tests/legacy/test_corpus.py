@@ -14,10 +14,9 @@ from rayfish.algorithm.signatures import entries
 from rayfish.algorithm.unused_keys import is_dead
 from rayfish.errors import ConfigError
 from rayfish.experiment import tree
-from rayfish.experiment.algorithm_names import CLOSEST
 from rayfish.experiment.compose import experiments_in
 from rayfish.experiment.result_names import todays_metric, why_gone
-from rayfish.experiment.sections import ALGORITHMS, METHODS, SECTIONS
+from rayfish.experiment.sections import ALGORITHMS, CLOSEST, METHODS, SECTIONS
 from rayfish.legacy.file_format import OldExperiment, read_old
 from rayfish.legacy.key_tables import SAME, TRAINING
 from rayfish.legacy.migration import migrate

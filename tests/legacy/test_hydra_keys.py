@@ -6,9 +6,8 @@ import pytest
 
 from rayfish import Experiment
 from rayfish.experiment import tree
-from rayfish.experiment.algorithm_names import CLOSEST
 from rayfish.experiment.result_names import STOP_KEYS
-from rayfish.experiment.sections import ALGORITHMS, SECTIONS
+from rayfish.experiment.sections import ALGORITHMS, CLOSEST, SECTIONS
 from rayfish.legacy.hydra_keys import OLD_KEYS
 
 

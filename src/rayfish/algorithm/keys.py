@@ -25,10 +25,9 @@ from rayfish.algorithm.unused_keys import (
 )
 from rayfish.errors import MOST_SHOWN, Problem, did_you_mean
 from rayfish.experiment import tree
-from rayfish.experiment.algorithm_names import CLOSEST, spelled
 from rayfish.experiment.files import SHIPPED
 from rayfish.experiment.legacy_door import GONE_KEYS, OLD_KEYS, SECTION_ALIASES, is_old
-from rayfish.experiment.sections import ALGORITHMS, METHODS, SECTIONS
+from rayfish.experiment.sections import ALGORITHMS, CLOSEST, METHODS, SECTIONS, spelled
 from rayfish.models import options
 
 if TYPE_CHECKING:
@@ -329,7 +328,7 @@ def _unknown(
     where = _written(experiment, dotted)
     if next(left, None) is None:
         return Problem(dotted, "there is no such key", _NO_SUGGESTION, where)
-    if key in GONE_KEYS:
+    if key in GONE_KEYS and not home_of(key):
         return Problem(dotted, "is gone from RLlib", GONE_KEYS[key], where)
     alive = {*SECTIONS[section].own, *entries(section, algo)}
     known = sorted(k for k in alive if _is_offered(f"{section}.{k}", algo))

@@ -15,10 +15,9 @@ from typing import Any
 from rayfish.algorithm.keys import CHOICES
 from rayfish.algorithm.signatures import default_of, entries, table
 from rayfish.algorithm.unused_keys import DEAD_FOR, DEAD_KEYS, NEEDS, is_dead
-from rayfish.experiment.algorithm_names import CLOSEST
 from rayfish.experiment.legacy_door import OLD_KEYS, is_old
 from rayfish.experiment.result_names import STOP_KEYS
-from rayfish.experiment.sections import ALGORITHMS, METHODS, SECTIONS
+from rayfish.experiment.sections import ALGORITHMS, CLOSEST, METHODS, SECTIONS
 from rayfish.models.options import NEEDS as MODEL_NEEDS
 from rayfish.models.options import OPTIONS
 

@@ -185,8 +185,7 @@ def _console() -> Console:
 
 
 def _algorithm(name: str | None) -> str | None:
-    from rayfish.experiment.algorithm_names import spelled
-    from rayfish.experiment.sections import ALGORITHMS
+    from rayfish.experiment.sections import ALGORITHMS, spelled
 
     if name is None:
         return None

@@ -102,8 +102,7 @@ def _env_config(words: list[str]) -> dict[str, Any]:
     """`size=8 map.width=3` as a nested dictionary; the full Hydra key works too."""
     import yaml
 
-    from rayfish.experiment.yaml_faults import explain
-    from rayfish.experiment.yaml_reader import safe_load
+    from rayfish.experiment.yaml_reader import explain, safe_load
 
     config: dict[str, Any] = {}
     for word in words:

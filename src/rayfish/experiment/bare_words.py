@@ -13,9 +13,8 @@ from importlib.metadata import entry_points
 from pathlib import Path
 
 from rayfish.errors import ConfigError, Problem, RayfishError, did_you_mean
-from rayfish.experiment.algorithm_names import CLOSEST, spelled
 from rayfish.experiment.files import ConfigFolders
-from rayfish.experiment.sections import ALGORITHMS, SECTIONS
+from rayfish.experiment.sections import ALGORITHMS, CLOSEST, SECTIONS, spelled
 
 ENV_GROUP = "rayfish.envs"
 """The entry points by which installed packages offer environments."""

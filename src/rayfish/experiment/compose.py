@@ -19,8 +19,6 @@ from typing import Any, NamedTuple
 
 from rayfish.errors import ConfigError, Problem, did_you_mean
 from rayfish.experiment import hydra_section, tree
-from rayfish.experiment.algorithm_names import spelled
-from rayfish.experiment.bare_words import is_bare, settings_of
 from rayfish.experiment.experiment import Experiment
 from rayfish.experiment.files import (
     CONF,
@@ -28,12 +26,13 @@ from rayfish.experiment.files import (
     Composed,
     ConfigFolders,
     compose_files,
+    config_folder,
     describe,
     offer_preset,
     show,
 )
-from rayfish.experiment.overrides import COMMAND_LINE, apply, expand, group_choices, parse
-from rayfish.experiment.sections import ALGORITHMS, SECTIONS
+from rayfish.experiment.overrides import COMMAND_LINE, apply, expand, group_choices, parse, split_words
+from rayfish.experiment.sections import ALGORITHMS, SECTIONS, spelled
 from rayfish.experiment.words import Override, as_words
 from rayfish.experiment.yaml_reader import MOST_VALUES
 from rayfish.legacy import hydra_keys, simharness
@@ -60,25 +59,16 @@ _MAIN_CONFIG = f"{SHIPPED}config.yaml"
 _SMALL = 1000  # bytes; a larger file is not read to see whether it is empty
 
 
-def compose(
-    name: str | OldExperiment | None = None,
-    overrides: Override | Sequence[Override] = (),
-    *,
-    config_name: str = "config",
-    config_dir: str | Path | None = None,
-    env: Any = None,
-    closest: bool = False,
-) -> Experiment:
+def compose(source: Source, config_name: str, env: Any) -> Experiment:
     """The experiment that a preset and overrides describe; see `Experiment.compose`."""
-    source = _source(name, as_words(overrides), config_dir, closest)
     overrides, translation = source.words, source.translation
     composed = _composed(source, config_name, env)
     notes: list[str] = translation.notes() if translation is not None else []
     hydra_section.insert(composed.values, config_name, overrides, composed.choices)
     fit = translation is not None or simharness.is_harness(tree.get(composed.values, "environment.env"))
     config = _finish(composed, notes)
-    by_flags = isinstance(name, OldExperiment) and name.file == COMMAND_LINE  # rllib train --run --env
-    if source.name is None or by_flags:
+    old = source.name if isinstance(source.name, OldExperiment) else None
+    if source.name is None or (old and old.file == COMMAND_LINE):  # rllib train --run --env
         notes += _end_by_default(config, composed.origins, env)
     if source.name is None:
         notes += _default_note(composed, overrides)
@@ -98,21 +88,12 @@ def as_written(
     """What `python app.py --cfg job` and `--cfg hydra` print: the composed values as their files name them,
     interpolations left as they are; and Hydra's own section.
     """
-    source = _source(name, overrides, config_dir, closest)
+    source = source_of(name, overrides, config_dir, closest)
     composed = _composed(source, config_name, None)
     tree.expand(composed.values, composed.origins)
     with_hydra = copy.deepcopy(composed.values)
     hydra_section.insert(with_hydra, config_name, source.words, composed.choices)
     return {key: value for key, value in composed.values.items() if key != "hydra"}, with_hydra
-
-
-def named(
-    name: str | None, overrides: Sequence[str], config_dir: str | Path | None = None
-) -> tuple[str | None, list[str]]:
-    """The experiment and the settings that `name` and the bare words among the overrides stand for."""
-    bare = [*([name] if name is not None else []), *filter(is_bare, overrides)]
-    found, short = settings_of(bare, _config_folder(config_dir))
-    return found, [*short, *(word for word in overrides if not is_bare(word))]
 
 
 def with_algorithm(experiment: Experiment, name: str, origin: str) -> Experiment:
@@ -146,7 +127,7 @@ def _default_note(composed: Composed, overrides: Sequence[str]) -> list[str]:
     return [f"nothing names an environment: this is the experiment {preset} ({env}); yours: my_env.py:MyEnv"]
 
 
-def _composed(source: _Source, config_name: str, env: Any) -> Composed:
+def _composed(source: Source, config_name: str, env: Any) -> Composed:
     """Files and words laid upon each other."""
     name, words, user, file, translation = source
     parsed = _single(words)
@@ -174,7 +155,7 @@ def _composed(source: _Source, config_name: str, env: Any) -> Composed:
     return composed
 
 
-class _Source(NamedTuple):
+class Source(NamedTuple):
     """What is composed.
 
     :param name: a preset, None for none
@@ -191,31 +172,35 @@ class _Source(NamedTuple):
     translation: Translation | None = None
 
 
-def _source(
-    name: str | OldExperiment | None, words: Sequence[str], config_dir: str | Path | None, closest: bool
-) -> _Source:
-    user = _config_folder(config_dir)
+def source_of(
+    name: str | OldExperiment | None,
+    overrides: Override | Sequence[Override],
+    config_dir: str | Path | None,
+    closest: bool,
+) -> Source:
+    """What `Experiment.compose` is given, with the files and the old experiment that it names."""
+    user, words = config_folder(config_dir), as_words(overrides)
     if isinstance(name, OldExperiment):
         translation = translate(name, closest=closest).required()
-        return _Source(name, list(words), user, translation=translation)
-    name, words = named(name, words, user)
+        return Source(name, list(words), user, translation=translation)
+    name, words = split_words(words, user, name)
     plain, member = split_member(name or "")
     file = _preset_file(plain or None, user)
     experiments = read_old(file) if file else None
     if file and experiments is not None:
         translation = translate(chosen(experiments, member, file), closest=closest).required()
-        return _Source(name, words, user, file, translation)
+        return Source(name, words, user, file, translation)
     if member:
         what = f"is an experiment of today, not a list of them, so there is no {member!r} in it"
         raise ConfigError([Problem(plain, what, f"leave it out: {plain}")])
-    return _Source(name, words, user, file)
+    return Source(name, words, user, file)
 
 
 def experiments_in(name: str | None, config_dir: str | Path | None = None) -> list[str]:
     """What `name` stands for, one by one: an old file may hold several experiments."""
     if name is None or split_member(name)[1]:
         return [name] if name is not None else []
-    file = _preset_file(name, _config_folder(config_dir))
+    file = _preset_file(name, config_folder(config_dir))
     names = [old.name for old in (read_old(file) if file else None) or ()]
     return [f"{name}:{member}" for member in names] if len(names) > 1 else [name]
 
@@ -247,15 +232,9 @@ def _single(overrides: Sequence[str]) -> list[Any]:
     return parsed
 
 
-def presets(config_dir: str | Path | None = None) -> list[str]:
-    """The names of all presets, the user's and the shipped ones."""
-    user = _config_folder(config_dir)
-    return ConfigFolders([user] if user else []).options("experiment")
-
-
 def catalogue(config_dir: str | Path | None = None) -> dict[str, list[tuple[str, str, str]]]:
     """What there is to train: title -> (name, what it is, file) of every preset and main config."""
-    user = _config_folder(config_dir)
+    user = config_folder(config_dir)
     folders = ConfigFolders([user] if user else [])
     found = {}
     for title, group in (("Presets", "experiment/"), ("Main configs (-cn)", "")):
@@ -275,17 +254,6 @@ def _compose_with_base(config_name: str, choices: list[str], folders: ConfigFold
     tree.merge(base.values, composed.values)
     files, chosen = [*base.files, *composed.files], {**base.choices, **composed.choices}
     return Composed(base.values, {**left, **composed.origins}, files, chosen)
-
-
-def _config_folder(config_dir: str | Path | None) -> Path | None:
-    if config_dir is None:
-        return None
-    folder = Path(config_dir).expanduser().resolve()
-    if not folder.is_dir():
-        what = f"there is no folder {config_dir}"
-        hint = f"looked at {folder}; create it, or correct the path"
-        raise ConfigError([Problem("--config-dir", what, hint)])
-    return folder
 
 
 def preset_file(name: str) -> Path:

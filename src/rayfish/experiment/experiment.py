@@ -72,11 +72,9 @@ class Experiment(Sections):
         :param env: an environment class or creator, in place of `environment.env`
         :param closest: an old file's algorithm that RLlib has dropped becomes the closest one it has
         """
-        from rayfish.experiment.compose import compose
+        from rayfish.experiment.compose import compose, source_of
 
-        return compose(
-            name, overrides, config_name=config_name, config_dir=config_dir, env=env, closest=closest
-        )
+        return compose(source_of(name, overrides, config_dir, closest), config_name, env)
 
     @classmethod
     def load(cls, path: str | Path, *, resolve: bool = True) -> Experiment:
@@ -99,7 +97,7 @@ class Experiment(Sections):
         except UnicodeDecodeError as error:
             raise _unreadable(file, "the experiment cannot be read: it is not text") from error
         except yaml.YAMLError as error:
-            from rayfish.experiment.yaml_faults import explain
+            from rayfish.experiment.yaml_reader import explain
 
             line, what, _ = explain(error, text)
             raise _unreadable(file, f"the experiment cannot be read: line {line}: {what}") from error
@@ -244,19 +242,10 @@ def _written_origins(text: str) -> dict[str, str]:
 
 def _single_lines(text: str) -> list[tuple[str, int, int]]:
     """Dotted key, line and column of its end, of each value that is on the line of its key."""
-    import yaml
+    from rayfish.experiment.yaml_reader import keys_in, parsed
 
-    from rayfish.experiment.yaml_reader import parsed
-
-    found = []
-
-    def walk(node: Any, prefix: str) -> None:
-        for key_node, value_node in node.value if isinstance(node, yaml.MappingNode) else ():
-            dotted = f"{prefix}.{key_node.value}" if prefix else str(key_node.value)
-            start, end = key_node.start_mark, value_node.end_mark
-            if start.line == end.line and not (isinstance(value_node, yaml.MappingNode) and value_node.value):
-                found.append((dotted, start.line, end.column))
-            walk(value_node, dotted)
-
-    walk(parsed(text, twice=True)[1], "")
-    return found
+    return [
+        (dotted, key.start_mark.line, value.end_mark.column)
+        for dotted, key, value, _ in keys_in(parsed(text, twice=True)[1])
+        if key.start_mark.line == value.end_mark.line and not (value.id == "mapping" and value.value)
+    ]

@@ -17,7 +17,7 @@ from typing import Any
 from rayfish.compat.hydra_defaults import defaults_list
 from rayfish.errors import ConfigError, Problem, did_you_mean
 from rayfish.experiment import tree
-from rayfish.experiment.yaml_reader import Excess, parsed
+from rayfish.experiment.yaml_reader import Excess, keys_in, parsed
 
 CONF = Path(__file__).resolve().parent.parent / "conf"
 """The folder of the shipped groups."""
@@ -100,6 +100,18 @@ class ConfigFolders:
         return ""
 
 
+def config_folder(config_dir: str | Path | None) -> Path | None:
+    """The user's folder of configs, which must be there."""
+    if config_dir is None:
+        return None
+    folder = Path(config_dir).expanduser().resolve()
+    if not folder.is_dir():
+        what = f"there is no folder {config_dir}"
+        hint = f"looked at {folder}; create it, or correct the path"
+        raise ConfigError([Problem("--config-dir", what, hint)])
+    return folder
+
+
 def compose_files(config_name: str, choices: Sequence[str], folders: ConfigFolders) -> Composed:
     """Read the main config with its groups; `choices` are Hydra group overrides (`training/model=lstm`)."""
     if folders.find(config_name) is None:
@@ -144,46 +156,32 @@ def read_marked(path: Path) -> tuple[dict[str, Any], dict[str, int]]:
         what = f"holds {holds}, where keys and values belong"
         hint = "write `section:` lines, such as `training:` with `  lr: 0.001` below it"
         raise ConfigError([Problem(show(path), what, hint)])
-    lines: dict[str, int] = {}
-    if node is not None:
-        _collect_lines(node, "", lines)
+    lines = _lines_of(node)
     _require_defaults_list(path, value, lines)
     return value, lines
 
 
-@dataclass(frozen=True)
-class Read:
-    """A YAML file as PyYAML always read it: of a key that is written twice the last one counts.
-
-    :param twice: the dotted keys that are
-    """
-
-    values: Any
-    lines: dict[str, int]
-    twice: list[str]
-
-
-def read_lenient(path: Path) -> Read | None:
-    """One YAML file, as forgiving as PyYAML is; None where even that cannot read it."""
+def read_lenient(path: Path) -> tuple[Any, dict[str, int], list[str]] | None:
+    """Values, lines and keys that are written twice (the last counts), as forgiving as PyYAML; else None."""
     import yaml
 
     try:
         loader, node = parsed(_text_of(path), twice=True)
-        twice: list[str] = []
-        _collect_lines(node, "", {}, twice)  # before anchors are merged in, which may be overridden
+        # Before anchors are merged in, which may be overridden.
+        twice = [dotted for dotted, _, _, again in keys_in(node) if again]
         values = loader.construct_document(node) if node is not None else {}
     except (yaml.YAMLError, TypeError, ValueError):
         return None  # what is wrong with it, reading it as a file of today tells
-    lines: dict[str, int] = {}
-    _collect_lines(node, "", lines)
-    return Read(values, lines, twice)
+    return values, _lines_of(node), twice
 
 
 def key_lines(text: str) -> dict[str, int]:
     """Dotted key -> its line in a YAML text, from 1."""
-    lines: dict[str, int] = {}
-    _collect_lines(parsed(text, twice=True)[1], "", lines)
-    return lines
+    return _lines_of(parsed(text, twice=True)[1])
+
+
+def _lines_of(node: Any) -> dict[str, int]:
+    return {dotted: key.start_mark.line + 1 for dotted, key, _, _ in keys_in(node)}
 
 
 def _text_of(path: Path) -> str:
@@ -220,7 +218,7 @@ def _require_defaults_list(path: Path, values: dict[str, Any], lines: dict[str, 
 
 def yaml_problem(path: Path, error: Any, text: str = "") -> Problem:
     """A YAML syntax error as one sentence with file and line."""
-    from rayfish.experiment.yaml_faults import explain
+    from rayfish.experiment.yaml_reader import explain
 
     line, what, hint = explain(error, text)
     where = f"{show(path)}:{line}" if line else show(path)
@@ -250,20 +248,6 @@ def show(path: Path) -> str:
 
 def _looks_like_conf(folder: Path) -> bool:
     return any((folder / name).is_dir() for name in ("experiment", "environment", "training", "rollouts"))
-
-
-def _collect_lines(node: Any, prefix: str, lines: dict[str, int], twice: list[str] | None = None) -> None:
-    """Dotted key -> line, of every key below a node; `twice` gets the keys that are there already."""
-    from yaml import MappingNode
-
-    seen = set()
-    for key_node, value_node in node.value if isinstance(node, MappingNode) else ():
-        dotted = f"{prefix}.{key_node.value}" if prefix else str(key_node.value)
-        if twice is not None and dotted in seen and key_node.value != "<<":
-            twice.append(dotted)
-        seen.add(dotted)
-        lines[dotted] = key_node.start_mark.line + 1
-        _collect_lines(value_node, dotted, lines, twice)
 
 
 def _lay(composed: Composed, path: Path, package: str) -> None:

@@ -13,11 +13,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import yaml
+
 from rayfish.errors import ConfigError, Problem, did_you_mean
 from rayfish.experiment import tree
 from rayfish.experiment.bare_words import is_bare, settings_of
-from rayfish.experiment.files import Composed, ConfigFolders, drop_conditions
-from rayfish.experiment.yaml_reader import DEEPEST
+from rayfish.experiment.files import Composed, ConfigFolders, config_folder, drop_conditions
+from rayfish.experiment.yaml_reader import DEEPEST, load
 
 COMMAND_LINE = "command line"
 """The origin of a value given as an override."""
@@ -32,21 +34,23 @@ _DISTRIBUTIONS = ("uniform", "loguniform", "quniform", "qloguniform", "randint",
 
 _LONGEST_SHOWN = 80
 
-_UNUSUAL_KEY = re.compile(
-    r"(?P<sign>\+{0,2})(?P<key>[\w-]+\.[^=@\s]*[/*?\[\]][^=@\s]*)=(?P<value>.*)", re.DOTALL
-)
+_UNUSUAL_KEY = re.compile(r"[\w-]+\.[^=@\s]*[/*?\[\]][^=@\s]*")
 
 _COMPARISON = re.compile(r"(?P<key>[^=<>]+=|\+{0,2}stop(_conditions)?\.[^=<>\s]+)(?P<value>\s*[<>]=?[^'\"]*)")
 
 
-def split_words(words: Sequence[str], config_dir: str | Path | None = None) -> tuple[str | None, list[str]]:
+def split_words(
+    words: Sequence[str], config_dir: str | Path | None = None, name: str | None = None
+) -> tuple[str | None, list[str]]:
     """The experiment's name and the overrides among the words after a verb: `cartpole training.lr=1e-3`.
 
     Bare words that name an algorithm or an environment are overrides, laid below those that are written out.
+
+    :param name: one more bare word, that is given by itself
     """
-    user = Path(config_dir).expanduser() if config_dir is not None else None
-    name, short = settings_of([word for word in words if is_bare(word)], user)
-    return name, [*short, *(word for word in words if not is_bare(word))]
+    bare = [*([name] if name is not None else []), *filter(is_bare, words)]
+    found, short = settings_of(bare, config_folder(config_dir))
+    return found, [*short, *(word for word in words if not is_bare(word))]
 
 
 def parse(overrides: Sequence[str]) -> list[Any]:
@@ -77,16 +81,43 @@ def parse(overrides: Sequence[str]) -> list[Any]:
 
 
 def _parse_one(parser: Any, word: str) -> Any:
-    """One override; keys Hydra's grammar lacks (metric names, patterns of agent ids) are lifted over it."""
+    """One override; what Hydra's grammar lacks (patterns of agent ids as keys, JSON) is lifted over it."""
+    from hydra.errors import HydraException
+
     compared = _COMPARISON.fullmatch(word)
     if compared is not None:  # the shell took the quotes away, or stop_conditions.metric<=0.1
         word = f"{compared['key'].removesuffix('=')}='{compared['value']}'"
-    found = _UNUSUAL_KEY.fullmatch(word)
-    if found is None:
-        return parser.parse_overrides([word])[0]
-    override = parser.parse_overrides([f"{found['sign']}key={found['value']}"])[0]
-    override.key_or_group, override.input_line = found["key"], word
+    written, equals, value = word.partition("=")
+    key = written.lstrip("+")
+    lifted = bool(equals and _UNUSUAL_KEY.fullmatch(key))
+    plain = written.replace(key, "key") if lifted else written
+    try:
+        override = parser.parse_overrides([f"{plain}{equals}{value}"])[0]
+    except HydraException:
+        found = _flow_value(value)
+        if found is None:
+            raise
+        override = parser.parse_overrides([f"{plain}={{}}"])[0]
+        override.value = lambda: found
+    if lifted:
+        override.key_or_group = key
+    override.input_line = word
     return override
+
+
+def _flow_value(text: str) -> Any:
+    """A mapping or list in JSON or YAML that Hydra's grammar lacks (`{"size": 8}`); None for any other text.
+
+    A text with a call (`[f(1,2)]`) is none: YAML would cut it at the comma.
+    """
+    if not text.lstrip().startswith(("{", "[")):
+        return None
+    try:
+        found = load(text)
+        plain = [token.value for token in yaml.scan(text) if getattr(token, "plain", False)]
+    except yaml.YAMLError:
+        return None
+    return found if isinstance(found, dict | list) and "(" not in "".join(plain) else None
 
 
 def group_choices(parsed: Sequence[Any], folders: ConfigFolders) -> tuple[list[str], list[Any]]:

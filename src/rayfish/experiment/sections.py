@@ -8,7 +8,7 @@ RLlib's own keys are not listed here: they come from its signatures (`algorithm/
 
 import copy
 import types
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Generic, Literal, NewType, TypeVar, Union, cast, get_args, get_origin, overload
@@ -32,6 +32,43 @@ ALGORITHMS: dict[str, str] = {
 }
 """Algorithm names with one line each, in the order they are offered."""
 
+CLOSEST: dict[str, str] = {
+    "A2C": "PPO",
+    "A3C": "IMPALA",
+    "PG": "PPO",
+    "DDPPO": "PPO",
+    "DDPG": "SAC",
+    "TD3": "TQC",
+    "ApexDDPG": "SAC",
+    "APEX_DDPG": "SAC",
+    "ApexDQN": "DQN",
+    "APEX_DQN": "DQN",
+    "APEX": "DQN",
+    "R2D2": "DQN",
+    "SimpleQ": "DQN",
+    "Rainbow": "DQN",
+    "RNNSAC": "SAC",
+    "QMIX": "PPO",
+    "MADDPG": "SAC",
+    "MAML": "PPO",
+    "MBMPO": "DreamerV3",
+    "Dreamer": "DreamerV3",
+    "ES": "PPO",
+    "ARS": "PPO",
+    "SlateQ": "DQN",
+    "CRR": "CQL",
+    "DT": "BC",
+    "AlphaZero": "PPO",
+    "LeelaChessZero": "PPO",
+    "AlphaStar": "APPO",
+    "BanditLinUCB": "DQN",
+    "BanditLinTS": "DQN",
+    "LinUCB": "DQN",
+    "LinTS": "DQN",
+    "RandomAgent": "PPO",
+}
+"""Algorithms RLlib has dropped -> the closest one it still has."""
+
 OFFLINE = ("BC", "MARWIL", "CQL", "IQL")
 """Those that learn from recorded data."""
 
@@ -52,6 +89,11 @@ PER_POLICY = (
     "kl_target",
 )
 """What one policy of several may have of its own; RLlib reads everything else once for all."""
+
+
+def spelled(name: object, names: Iterable[str]) -> str | None:
+    """A name as `names` spells it, whatever its case; None where it is not among them."""
+    return next((known for known in names if known.lower() == str(name).lower()), None)
 
 
 @dataclass(frozen=True)

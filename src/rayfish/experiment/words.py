@@ -62,26 +62,18 @@ def plain(value: Any, key: str) -> Any:
     if isinstance(value, list | tuple | set | frozenset):
         return [plain(inner, key) for inner in value]
     if callable(value) and hasattr(value, "__qualname__"):
-        return path_of(value, key)
-    raise RayfishError(
-        f"{key} is {_short(value)}, an object that an experiment cannot hold",
-        "give numbers, text, lists and dictionaries, or the import path of a class or function",
-    )
-
-
-def path_of(value: Any, key: str) -> str:
-    """The import path of a class or function; one of the main script is found while this process lives.
-
-    :raises RayfishError: nothing can import it: a lambda, or something defined inside a function
-    """
-    name, module = str(value.__qualname__), str(value.__module__)
-    if "<" in name:
+        name = str(value.__qualname__)
+        if "<" not in name:
+            return f"{value.__module__}:{name}"
         kind = "a lambda" if "<lambda>" in name else f"{name.rpartition('.')[2]}, defined inside a function"
         raise RayfishError(
             f"{key} is {kind}, which no other process can import",
             "define it at the top level of a file, or give its import path: my_file.py:name",
         )
-    return f"{module}:{name}"
+    raise RayfishError(
+        f"{key} is {_short(value)}, an object that an experiment cannot hold",
+        "give numbers, text, lists and dictionaries, or the import path of a class or function",
+    )
 
 
 def in_main_script(path: str) -> bool:

@@ -42,25 +42,17 @@ class OldFlags:
         render: bool,
         monitor: bool,
         video_dir: str | None,
-        use_shelve: bool = False,
     ) -> OldFlags:
         """The flags as overrides and notes."""
-        found = cls()
+        found, without = cls(), "in this version, the episodes are played without"
         asked = [f"--num-workers {num_workers}"] if num_workers else []
         asked += [f"--num-gpus {num_gpus:g}"] if num_gpus else []
         recorded = ["--monitor"] if monitor else []
         recorded += [f"--video-dir {video_dir}"] if video_dir else []
         for flags, why in (
             (asked, "the policy plays in this process, on the CPU"),
-            (
-                ["--render"] if render else [],
-                "no window is opened in this version, the episodes are played without",
-            ),
-            (recorded, "no video is made in this version, the episodes are played without"),
-            (
-                ["--use-shelve"] if use_shelve else [],
-                "episodes go to Parquet as they end, no shelve file is made",
-            ),
+            (["--render"] if render else [], f"no window is opened {without}"),
+            (recorded, f"no video is made {without}"),
         ):
             found.notes += [f"{' '.join(flags)}: {why}"] if flags else []
         if config:
@@ -113,8 +105,7 @@ def parse_mapping(flag: str, text: str) -> Mapping[str, Any]:
     """
     import yaml
 
-    from rayfish.experiment.yaml_faults import explain
-    from rayfish.experiment.yaml_reader import load
+    from rayfish.experiment.yaml_reader import explain, load
 
     example = f"write it as {flag} '{_EXAMPLES.get(flag, _EXAMPLE)}'"
     try:

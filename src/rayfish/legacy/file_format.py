@@ -48,20 +48,20 @@ class OldExperiment:
 def read_old(file: Path) -> list[OldExperiment] | None:
     """The experiments of an old file in their order; None when it is a file of today."""
     read = read_lenient(file)
-    if read is None or not isinstance(read.values, dict):
+    if read is None or not isinstance(read[0], dict):
         return None
-    values, shown = read.values, show(file)
+    (values, all_lines, all_twice), shown = read, show(file)
     if _is_unnamed(values):
-        return [OldExperiment(file.stem, values, read.lines, shown, twice=tuple(read.twice))]
+        return [OldExperiment(file.stem, values, all_lines, shown, twice=tuple(all_twice))]
     beside = tuple(str(name) for name, inner in values.items() if not _is_experiment(inner))
     if len(beside) == len(values) or any(name in SECTIONS for name in beside):
         return None
 
     def old(name: str, inner: Mapping[str, Any]) -> OldExperiment:
         prefix = f"{name}."
-        lines = {key.removeprefix(prefix): n for key, n in read.lines.items() if key.startswith(prefix)}
-        twice = tuple(key.removeprefix(prefix) for key in read.twice if key.startswith(prefix))
-        return OldExperiment(name, inner, {**lines, "": read.lines.get(name, 1)}, shown, beside, twice)
+        lines = {key.removeprefix(prefix): n for key, n in all_lines.items() if key.startswith(prefix)}
+        twice = tuple(key.removeprefix(prefix) for key in all_twice if key.startswith(prefix))
+        return OldExperiment(name, inner, {**lines, "": all_lines.get(name, 1)}, shown, beside, twice)
 
     return [old(str(name), inner) for name, inner in values.items() if _is_experiment(inner)]
 

@@ -37,8 +37,8 @@ RNG = RandomNumberGenerator
 
 def np_random(seed: int | None = None) -> tuple[RandomNumberGenerator, int]:
     """A generator and the seed it has."""
-    sequence = np.random.SeedSequence(seed)
-    return RandomNumberGenerator(np.random.PCG64(sequence)), int(np.uint64(_first(sequence.entropy)))
+    sequence: Any = np.random.SeedSequence(seed)
+    return RandomNumberGenerator(np.random.PCG64(sequence)), int(sequence.entropy) % 2**64
 
 
 def create_seed(a: Any = None, max_bytes: int = 8) -> int:
@@ -50,7 +50,3 @@ def hash_seed(seed: Any = None, max_bytes: int = 8) -> int:
     """A whole number that has nothing to do with its neighbours' any more."""
     given = np.random.SeedSequence().entropy if seed is None else seed
     return int.from_bytes(hashlib.sha512(str(given).encode()).digest()[:max_bytes], "little")
-
-
-def _first(entropy: Any) -> int:
-    return int(entropy) % 2**64

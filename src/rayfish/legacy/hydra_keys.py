@@ -15,6 +15,8 @@ from rayfish.experiment.files import SHIPPED
 from rayfish.experiment.overrides import COMMAND_LINE
 from rayfish.experiment.result_names import todays_metric
 from rayfish.experiment.sections import METHODS
+from rayfish.legacy import key_tables
+from rayfish.legacy.key_tables import each
 from rayfish.models.options import MODEL_RENAMED
 
 _BUFFER_TYPE = "training.replay_buffer_config.type"
@@ -31,16 +33,15 @@ SECTION_ALIASES = {
 _RLLIB_SECTIONS = (*METHODS, "exploration")
 """The sections in which old RLlib keys are looked for; people put them in any of these."""
 
-OLD_KEYS: dict[str, str] = {
-    "num_workers": "rollouts.num_env_runners",
-    "num_rollout_workers": "rollouts.num_env_runners",
+OLD_KEYS: dict[str, str] = each({
+    "num_workers num_rollout_workers": "rollouts.num_env_runners",
     "num_envs_per_worker": "rollouts.num_envs_per_env_runner",
     "num_cpus_per_worker": "rollouts.num_cpus_per_env_runner",
     "num_gpus_per_worker": "rollouts.num_gpus_per_env_runner",
     "custom_resources_per_worker": "rollouts.custom_resources_per_env_runner",
     "create_env_on_driver": "rollouts.create_env_on_local_worker",
     "validate_workers_after_construction": "rollouts.validate_env_runners_after_construction",
-    "max_requests_in_flight_per_sampler_worker": "rollouts.max_requests_in_flight_per_env_runner",
+    "max_requests_in_flight_per_sampler_worker "
     "max_sample_requests_in_flight_per_worker": "rollouts.max_requests_in_flight_per_env_runner",
     "horizon": "rollouts.horizon",
     "observation_filter": "rollouts.observation_filter",
@@ -59,23 +60,17 @@ OLD_KEYS: dict[str, str] = {
     "buffer_size": "training.replay_buffer_config.capacity",
     "prioritized_replay_alpha": "training.replay_buffer_config.alpha",
     "prioritized_replay_beta": "training.replay_buffer_config.beta",
-    "num_cpus_for_driver": "resources.num_cpus_for_main_process",
-    "num_cpus_for_local_worker": "resources.num_cpus_for_main_process",
-    "num_learner_workers": "learners.num_learners",
-    "num_trainer_workers": "learners.num_learners",
-    "num_learners": "learners.num_learners",
-    "num_gpus_per_learner": "learners.num_gpus_per_learner",
-    "num_gpus_per_learner_worker": "learners.num_gpus_per_learner",
-    "num_cpus_per_learner": "learners.num_cpus_per_learner",
-    "num_cpus_per_learner_worker": "learners.num_cpus_per_learner",
+    "num_cpus_for_driver num_cpus_for_local_worker": "resources.num_cpus_for_main_process",
+    "num_learner_workers num_trainer_workers num_learners": "learners.num_learners",
+    "num_gpus_per_learner num_gpus_per_learner_worker": "learners.num_gpus_per_learner",
+    "num_cpus_per_learner num_cpus_per_learner_worker": "learners.num_cpus_per_learner",
     "local_gpu_idx": "learners.local_gpu_idx",
     "num_aggregation_workers": "learners.num_aggregator_actors_per_learner",
     "evaluation_num_workers": "evaluation.evaluation_num_env_runners",
     "evaluation_num_episodes": "evaluation.evaluation_duration",
     "custom_eval_function": "evaluation.custom_evaluation_function",
     "ignore_worker_failures": "fault_tolerance.ignore_env_runner_failures",
-    "recreate_failed_workers": "fault_tolerance.restart_failed_env_runners",
-    "recreate_failed_env_runners": "fault_tolerance.restart_failed_env_runners",
+    "recreate_failed_workers recreate_failed_env_runners": "fault_tolerance.restart_failed_env_runners",
     "restart_failed_sub_environments": "fault_tolerance.restart_failed_sub_environments",
     "max_num_worker_restarts": "fault_tolerance.max_num_env_runner_restarts",
     "delay_between_worker_restarts_s": "fault_tolerance.delay_between_env_runner_restarts_s",
@@ -85,13 +80,12 @@ OLD_KEYS: dict[str, str] = {
     "worker_health_probe_timeout_s": "fault_tolerance.env_runner_health_probe_timeout_s",
     "worker_restore_timeout_s": "fault_tolerance.env_runner_restore_timeout_s",
     "input": "offline_data.input_",
-    "timesteps_per_iteration": "reporting.min_sample_timesteps_per_iteration",
+    "timesteps_per_iteration "
     "min_sample_timesteps_per_reporting": "reporting.min_sample_timesteps_per_iteration",
     "min_train_timesteps_per_reporting": "reporting.min_train_timesteps_per_iteration",
-    "min_iter_time_s": "reporting.min_time_s_per_iteration",
-    "min_time_s_per_reporting": "reporting.min_time_s_per_iteration",
+    "min_iter_time_s min_time_s_per_reporting": "reporting.min_time_s_per_iteration",
     "metrics_smoothing_episodes": "reporting.metrics_num_episodes_for_smoothing",
-}
+})  # fmt: skip
 """Old bare key -> today's dotted key, where the value stays as it is."""
 
 _RENAMED: dict[str, str] = {
@@ -101,38 +95,22 @@ _RENAMED: dict[str, str] = {
         for name in ("alpha", "beta")
     },
     **{
-        f"training.{section}.{old}_learning_rate": f"training.{new}_lr"
+        f"training.{section}.{old}_learning_rate": f"training.{new}"
         for section in ("optimization", "optimization_config")
-        for old, new in (("actor", "actor"), ("critic", "critic"), ("entropy", "alpha"))
+        for old, new in key_tables.OPTIMIZATION.items()
     },
-    "checkpoint.checkpoint_freq": "checkpoint.checkpoint_frequency",
-    "checkpoint.keep_checkpoints_num": "checkpoint.num_to_keep",
+    **{f"checkpoint.{old}": f"checkpoint.{new}" for old, new in key_tables.CHECKPOINT.items() if old != new},
     "runtime.storage_path": "runtime.local_dir",
     "algo.run": "algo.name",
 }
 
 GONE_KEYS: dict[str, str] = {
-    "soft_horizon": "episodes end at the horizon; remove it",
-    "no_done_at_end": "Gymnasium tells truncated from terminated; remove it",
-    "record_env": "record a trained policy with `rayfish rollout`; remove it",
-    "monitor": "record a trained policy with `rayfish rollout`; remove it",
-    "sample_async": "use rollouts.num_env_runners for parallel sampling; remove it",
-    "synchronize_filters": "rollouts.observation_filter is always synchronised; remove it",
-    "synchronize_filter": "rollouts.observation_filter is always synchronised; remove it",
+    **{key: f"remove it: {why}" for key, why in key_tables.IGNORED.items()},
+    **{key: instead for key, (_, instead) in key_tables.OFF_ONLY.items()},
+    **key_tables.REFUSED,
     "replay_ratio": "use training.training_intensity; remove it",
-    "prioritized_replay_eps": "today's buffer has no such setting; remove it",
-    "worker_side_prioritization": "the buffer prioritises on the learner; remove it",
-    "minibatch_buffer_size": "gone with the old IMPALA learner; remove it",
-    "enable_connectors": "connectors are always on; remove it",
-    "always_attach_evaluation_results": "only fresh evaluations are reported; remove it",
-    "enable_async_evaluation": "use evaluation.evaluation_parallel_to_training; remove it",
-    "collect_metrics_timeout": "metrics come with the samples; remove it",
-    "simple_optimizer": "gone with the old stack; remove it",
-    "worker_cls": "use rollouts.env_runner_cls; remove it",
-    "auto_wrap_old_gym_envs": "use a Gymnasium environment; `rayfish env check` says what to change",
 }
 """Old keys that have no counterpart today -> what to do instead."""
-
 
 IGNORED: dict[str, str] = {
     "aim": "this version has no Aim tracker; metrics are in metrics.jsonl, progress.csv and events/",
@@ -173,14 +151,15 @@ def _learners(config: Mapping[str, Any]) -> Any:
 
 
 def _prioritized(value: Any, _: Mapping[str, Any]) -> dict[str, Any]:
-    return {_BUFFER_TYPE: "PrioritizedEpisodeReplayBuffer" if value else "EpisodeReplayBuffer"}
+    return {_BUFFER_TYPE: key_tables.EPISODE_BUFFERS[bool(value)]}
 
 
 def _remote_envs(value: Any, _: Mapping[str, Any]) -> dict[str, Any]:
     return {"rollouts.gym_env_vectorize_mode": "async"} if value else {}
 
 
-def _score(value: Any, _: Mapping[str, Any]) -> dict[str, Any]:
+def best_by(value: Any, _: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    """The metric by which a checkpoint is the best, with `min-` before one that should fall."""
     name = str(value).removeprefix("min-")
     order = {"checkpoint.checkpoint_score_order": "min"} if str(value).startswith("min-") else {}
     return {_SCORE: todays_metric(name) or name, **order}
@@ -199,7 +178,7 @@ _ADAPTORS: dict[str, Adaptor] = {
     **{f"training.{name}": _model_of for name in _MODELS},
     "rollouts.remote_worker_envs": _remote_envs,
     "environment.remote_worker_envs": _remote_envs,
-    "checkpoint.checkpoint_score_attr": _score,
+    "checkpoint.checkpoint_score_attr": best_by,
 }
 
 

@@ -21,8 +21,7 @@ from collections.abc import Sequence
 from types import ModuleType
 from typing import Any
 
-from rayfish.experiment.algorithm_names import CLOSEST
-from rayfish.experiment.sections import ALGORITHMS
+from rayfish.experiment.sections import ALGORITHMS, CLOSEST
 from rayfish.legacy.env_names import MOVED, OLD_EXAMPLES
 
 _TASKS = "rayfish.envs.tasks"

@@ -210,6 +210,9 @@ CHECKPOINT: dict[str, str] = {
 }
 """Keys about checkpoints -> today's, in the section `checkpoint`."""
 
+OPTIMIZATION = {"actor": "actor_lr", "critic": "critic_lr", "entropy": "alpha_lr"}
+"""Whose `_learning_rate` in `optimization` -> today's key, in the section `training`."""
+
 _SCHEDULERS = each({
     "fifo": "none",
     "asha asynchyperband async_hyperband": "asha",
@@ -326,6 +329,9 @@ OLD_BUFFERS = names(
     "ReplayActor"
 )
 """Classes of replay buffers that RLlib had."""
+
+EPISODE_BUFFERS = ("EpisodeReplayBuffer", "PrioritizedEpisodeReplayBuffer")
+"""Those of today: the uniform one, and the prioritised one."""
 
 EXPLORATION = names(
     "type initial_epsilon final_epsilon warmup_timesteps epsilon_timesteps epsilon_schedule random_timesteps "

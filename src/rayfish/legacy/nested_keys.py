@@ -9,12 +9,14 @@ from rayfish.errors import did_you_mean
 from rayfish.experiment.sections import PER_POLICY
 from rayfish.legacy.env_names import needs_ale
 from rayfish.legacy.key_tables import (
+    EPISODE_BUFFERS,
     EXPLORATION,
     EXPLORATION_GONE,
     MODEL_IGNORED,
     MODEL_OFF_ONLY,
     MODEL_SAME,
     OLD_BUFFERS,
+    OPTIMIZATION,
     REPLAY_IGNORED,
     TRAINING,
 )
@@ -46,7 +48,6 @@ _MULTIAGENT_IGNORED = (
     *("observation_fn", "replay_mode", "policy_map_capacity", "policy_map_cache"),
     "policy_states_are_swappable",
 )
-_EPISODE_BUFFERS = ("EpisodeReplayBuffer", "PrioritizedEpisodeReplayBuffer")
 
 
 def has(context: Context, key: str) -> bool:
@@ -182,25 +183,25 @@ def _buffer_key(key: str, value: Any, section: Mapping[str, Any], context: Conte
 def _buffer_type(value: Any) -> Outcome:
     """A buffer by the name of its class; today's keep episodes."""
     name = str(value).rpartition(".")[2]
-    if isinstance(value, str) and name in _EPISODE_BUFFERS:
+    if isinstance(value, str) and name in EPISODE_BUFFERS:
         return became(f"{_BUFFER}.type", name, inner="type")
     if not isinstance(value, str) or name not in OLD_BUFFERS:
         return refused(f"{value!r} is no buffer of RLlib: remove type, or write one of today's", "type")
-    kind, odd = _EPISODE_BUFFERS["Prioritized" in name], name.startswith(("Reservoir", "Fifo"))
+    kind, odd = EPISODE_BUFFERS["Prioritized" in name], name.startswith(("Reservoir", "Fifo"))
     why = "today's buffers keep whole episodes, the newest" if odd else "today's buffers keep whole episodes"
     return became(f"{_BUFFER}.type", kind, why, changed=odd, inner="type")
 
 
 def prioritised_replay(value: Any, inner: str = "") -> Outcome:
     """`prioritized_replay: true|false`."""
-    return became(f"{_BUFFER}.type", _EPISODE_BUFFERS[bool(value)], inner=inner)
+    return became(f"{_BUFFER}.type", EPISODE_BUFFERS[bool(value)], inner=inner)
 
 
 def optimization(value: Any, context: Context) -> list[Outcome]:
     """SAC's learning rates, one per network."""
     found = []
     for key, rate in (value or {}).items():
-        today = {"actor": "actor_lr", "critic": "critic_lr", "entropy": "alpha_lr"}.get(key.partition("_")[0])
+        today = OPTIMIZATION.get(key.partition("_")[0])
         if today is None:
             found.append(refused(f"optimization has no {key!r}: remove it", key))
         elif has(context, today):

@@ -8,10 +8,10 @@ from typing import Any
 
 from rayfish.errors import did_you_mean
 from rayfish.experiment import result_names
-from rayfish.experiment.algorithm_names import CLOSEST, spelled
-from rayfish.experiment.sections import ALGORITHMS, OFFLINE
+from rayfish.experiment.sections import ALGORITHMS, CLOSEST, OFFLINE, spelled
 from rayfish.legacy import rules
 from rayfish.legacy.file_format import ALGORITHM_KEYS
+from rayfish.legacy.hydra_keys import best_by
 from rayfish.legacy.key_tables import CHECKPOINT, EXPERIMENT_IGNORED, SEARCH
 from rayfish.legacy.outcome import Context, Outcome, became, decided, ignored, refused, unknown
 from rayfish.legacy.training_keys import whole
@@ -124,11 +124,9 @@ def score(value: Any) -> Outcome:
     if not value:
         return ignored()
     name = str(value).removeprefix("min-")
-    metric = result_names.todays_metric(name)
-    if metric is None:
+    if result_names.todays_metric(name) is None:
         return refused(f"no metric is called {name!r}: write rollout/return_mean, say")
-    order = {"checkpoint.checkpoint_score_order": "min"} if str(value).startswith("min-") else {}
-    return Outcome("translated", {"checkpoint.checkpoint_score_attribute": metric, **order})
+    return Outcome("translated", best_by(value))
 
 
 def _stop(value: Any, context: Context) -> Outcome | list[Outcome]:

@@ -8,8 +8,7 @@ from typing import Any
 
 from rayfish.errors import ConfigError, Problem
 from rayfish.experiment import tree
-from rayfish.experiment.algorithm_names import CLOSEST, spelled
-from rayfish.experiment.sections import ALGORITHMS
+from rayfish.experiment.sections import ALGORITHMS, CLOSEST, spelled
 from rayfish.legacy import rules, search_space, top_level_keys
 from rayfish.legacy.file_format import ALGORITHM_KEYS, OldExperiment
 from rayfish.legacy.key_tables import GONE_WITH_IT, THEN

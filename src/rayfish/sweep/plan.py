@@ -16,8 +16,8 @@ from typing import Any
 from rayfish.algorithm.keys import key_problems
 from rayfish.errors import ConfigError, Problem, RayfishError, RunNotFound, did_you_mean
 from rayfish.experiment import Experiment, tree
-from rayfish.experiment.compose import named
 from rayfish.experiment.imports import load_object
+from rayfish.experiment.overrides import split_words
 from rayfish.experiment.result_names import todays_metric
 from rayfish.experiment.sections import SECTIONS, defaults
 from rayfish.experiment.words import word
@@ -139,7 +139,7 @@ def of_experiment(
     :param where: more arguments of `Experiment.compose`: config_name, config_dir, env, closest
     """
     rest, from_command_line = from_words(words)
-    name, rest = named(name, rest, where.get("config_dir"))
+    name, rest = split_words(rest, where.get("config_dir"), name)
     base = Experiment.compose(name, rest, **where)
     if "algo.name" not in from_command_line.keys:
         base = with_fitting_algorithm(base)

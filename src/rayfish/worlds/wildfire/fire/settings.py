@@ -19,8 +19,7 @@ import yaml
 from numpy.typing import NDArray
 
 from rayfish.errors import RayfishError
-from rayfish.experiment.yaml_faults import explain
-from rayfish.experiment.yaml_reader import safe_load
+from rayfish.experiment.yaml_reader import explain, safe_load
 from rayfish.worlds.wildfire.fire import fuels, geo, readers
 from rayfish.worlds.wildfire.fire.readers import SettingsFault
 from rayfish.worlds.wildfire.fire.sections import BARE, PHYSICS, Area, Fire, Settings, Shape
