@@ -14,7 +14,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager, redirect_stderr, redirect_stdout, suppress
 from dataclasses import replace
 from functools import partial
 from io import FileIO
@@ -76,7 +76,10 @@ def capture(log_file: Path, sink: Sink, level: str = "WARN") -> Iterator[None]:
         stack.callback(router.flush)
         stack.enter_context(_driver_descriptor(log))
         stack.enter_context(_driver_logging(router, level))
-        stack.enter_context(_driver_streams(router))
+        for redirect, stream in ((redirect_stdout, sys.stdout), (redirect_stderr, sys.stderr)):
+            tee = _Tee(router, steady(stream))
+            stack.enter_context(redirect(tee))
+            stack.callback(tee.end)
         stack.enter_context(_worker_output(router))
         yield
 
@@ -383,19 +386,6 @@ def to_terminal(text: str) -> None:
     """Writes to the terminal's stderr past everything that stands in for it, from any thread."""
     with suppress(OSError):  # it may be gone
         os.write(_terminal[-1] if _terminal else 2, printable(text).encode("utf-8", "replace"))
-
-
-@contextmanager
-def _driver_streams(router: _Router) -> Iterator[None]:
-    out, err = sys.stdout, sys.stderr
-    tees = _Tee(router, steady(out)), _Tee(router, steady(err))
-    sys.stdout, sys.stderr = tees
-    try:
-        yield
-    finally:
-        for tee in tees:
-            tee.end()
-        sys.stdout, sys.stderr = out, err
 
 
 @contextmanager
