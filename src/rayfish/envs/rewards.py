@@ -6,7 +6,7 @@ gives clipped rewards, and tells at the end of an episode what the unclipped one
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -139,6 +139,8 @@ class ClippedVector(gym.vector.VectorWrapper):
         return observations, self._clip(np.asarray(rewards, float)), terminated, truncated, infos
 
 
-def true_returns(info: Any) -> Any:
-    """What an episode's last info says of its true return; None without clipping."""
-    return info.get(TRUE_RETURN) if isinstance(info, Mapping) else None
+def true_returns(infos: Iterable[Any]) -> dict[Any, float] | None:
+    """By agent (None of a single one), from an episode's last infos; None where rewards are not clipped."""
+    reported = (info[TRUE_RETURN] for info in infos if isinstance(info, Mapping) and TRUE_RETURN in info)
+    found = next(reported, None)
+    return found if found is None or isinstance(found, dict) else {None: float(found)}
