@@ -147,10 +147,10 @@ class _Restarts(Transparent):
             return
 
     def _exhausted(self, error: Exception) -> RestartsExhausted:
-        said = error.what if isinstance(error, EnvironmentFault) else f"{type(error).__name__}: {error}"
+        last = error.what if isinstance(error, EnvironmentFault) else f"{type(error).__name__}: {error}"
         return RestartsExhausted(
             f"the environment was remade {RESTARTS_IN_A_ROW} times in a row and failed again within "
-            f"{SOON} steps each time; the last time: {said}",
+            f"{SOON} steps each time; the last time: {last}",
             f"fix it; rayfish env check {self._name} tries the environment by itself",
         )
 

@@ -80,7 +80,7 @@ def why_not_pickled(vector: Any) -> str:
             seen = [again.step(actions)[:4] for actions in script[_STEPS_BEFORE:]]
         except Exception as error:
             return first_line(error)
-    return "" if same(expected, seen) else "a copy made by pickle goes on differently"
+    return "" if same(expected, seen) else "a copy made by pickle behaves differently"
 
 
 @contextmanager
@@ -164,7 +164,7 @@ def _trial(env: Any, way: str, actions: dict[Any, gym.Space[Any]]) -> str:
     seen = _play(Player(again), before, _STEPS_AFTER, lambda _: next(script))
     if again is not env:
         guard.close(again)
-    return "" if same(expected, seen) else f"a copy made by {way} goes on differently"
+    return "" if same(expected, seen) else f"a copy made by {way} behaves differently"
 
 
 def _play(player: Player, now: TimeStep, steps: int, act: Act) -> list[tuple[Actions, TimeStep]]:

@@ -245,11 +245,8 @@ class _Router:
         else:
             self._hushed.discard(source)
         if line.text:
-            self.deliver(self._name(source, data), line)
-
-    def _name(self, source: tuple[Any, Any], data: Mapping[str, Any]) -> str:
-        known = self._names.get(source)
-        return known or f"{data.get('actor_name') or data.get('task_name') or 'worker'} {data.get('pid')}"
+            unnamed = f"{data.get('actor_name') or data.get('task_name') or 'worker'} {data.get('pid')}"
+            self.deliver(self._names.get(source) or unnamed, line)
 
 
 class _Talker:
@@ -267,7 +264,8 @@ class _Talker:
         if (level, text) == self._last:
             self._repeated += 1
             return []
-        held = self._repeats()
+        repeated, self._repeated = self._repeated, 0
+        held = [("INFO", f"(the same {repeated} times more)")] if repeated and not self._cut else []
         if now - self._second >= 1.0:
             held += self.cuts()
             self._second, self._shown = now, 0
@@ -277,10 +275,6 @@ class _Talker:
             return []
         self._shown += 1
         return [*held, (level, text)]
-
-    def _repeats(self) -> list[tuple[str, str]]:
-        count, self._repeated = self._repeated, 0
-        return [("INFO", f"(the same {count} times more)")] if count and not self._cut else []
 
     def cuts(self) -> list[tuple[str, str]]:
         """The number of lines that were not shown, if any; repetitions are not counted at a run's end."""
