@@ -12,7 +12,7 @@ import numpy as np
 
 
 def generators() -> dict[str, Any]:
-    """Their states, as plain CPU values; torch is not imported for it: nobody has drawn from it then."""
+    """Their states, as plain CPU values; torch, where it is not imported, has drawn nothing yet."""
     torch = sys.modules.get("torch")
     state: dict[str, Any] = {
         "python": random.getstate(),

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import errno
-import io
 import os
 import sys
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, redirect_stderr, redirect_stdout, suppress
 from typing import Any, TextIO
 
 from rayfish.text import printable
@@ -16,40 +15,27 @@ from rayfish.text import printable
 _GONE = (errno.EPIPE, errno.EIO, errno.EBADF, errno.ENXIO)
 
 
-class StreamProxy(io.TextIOBase):
+class StreamProxy:
     """A text stream in front of `wrapped`, the real one; subclasses change how text is written."""
 
-    def __init__(self, wrapped: TextIO) -> None:
+    def __init__(self, wrapped: Any) -> None:
         self.wrapped = wrapped
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.wrapped, name)
 
-    @property
-    def encoding(self) -> str:  # type: ignore[override]
-        """The real stream's encoding."""
-        return self.wrapped.encoding
+    def write(self, text: str) -> int:
+        """Write text."""
+        raise NotImplementedError
 
-    @property
-    def errors(self) -> str | None:  # type: ignore[override]
-        """What the real stream does with characters that it cannot encode."""
-        return self.wrapped.errors
+    def writelines(self, lines: Iterable[str]) -> None:
+        """Write several texts."""
+        for line in lines:
+            self.write(line)
 
-    def flush(self) -> None:
-        """Flush the real stream."""
-        self.wrapped.flush()
-
-    def fileno(self) -> int:
-        """The real stream's descriptor."""
-        return self.wrapped.fileno()
-
-    def isatty(self) -> bool:
-        """Whether the real stream is a terminal."""
-        return self.wrapped.isatty()
-
-    def writable(self) -> bool:
-        """Always."""
-        return True
+    def close(self) -> None:
+        """Flush; the real stream stays open."""
+        self.flush()
 
 
 class SteadyStream(StreamProxy):
@@ -112,26 +98,21 @@ def open_closed() -> None:
             setattr(sys, name, open(number, mode, encoding="utf-8", closefd=False))  # noqa: SIM115
 
 
-class PrintableStream:
+class PrintableStream(StreamProxy):
     """A stream that writes printable text; Rich's consoles, which style text themselves, bypass it."""
 
-    def __init__(self, stream: Any) -> None:
-        self.rich_proxied_file = stream
+    @property
+    def rich_proxied_file(self) -> Any:
+        """By this attribute Rich finds the real stream."""
+        return self.wrapped
 
     def write(self, text: str) -> int:
         """Write what is printable of a text; a line may end with a carriage return (a progress bar)."""
-        return int(self.rich_proxied_file.write("\r".join(map(printable, text.split("\r")))))
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self.rich_proxied_file, name)
+        return int(self.wrapped.write("\r".join(map(printable, text.split("\r")))))
 
 
 @contextmanager
 def printable_output() -> Iterator[None]:
     """While entered, what is printed to stdout and stderr loses its escape sequences."""
-    streams = sys.stdout, sys.stderr
-    sys.stdout, sys.stderr = map(PrintableStream, streams)  # type: ignore[assignment]
-    try:
+    with redirect_stdout(PrintableStream(sys.stdout)), redirect_stderr(PrintableStream(sys.stderr)):
         yield
-    finally:
-        sys.stdout, sys.stderr = streams

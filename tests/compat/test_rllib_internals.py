@@ -61,7 +61,7 @@ def test_a_runner_continues_its_episodes_and_with_a_state_put_back_too(runner):
 
     rllib.reset_at_next_sample(runner)
     assert rllib.needs_reset(runner) and not rllib.earlier_pieces(runner, running)
-    rllib.set_sampler_state(runner, state)
+    rllib.put_back(runner, state)
     assert not rllib.needs_reset(runner)
     runner.sample(num_timesteps=2)
     assert running.id_ in runner._ongoing_episodes_for_metrics or running.is_done
@@ -76,7 +76,7 @@ def test_a_vector_resets_the_environments_that_are_over_with_a_state_put_back_to
         pass
     state = rllib.vector_state(whole)
     assert state["_autoreset_envs"].any() and len(state) > 4
-    rllib.set_vector_state(resumed, state)
+    rllib.put_back(resumed, state)
     over = state["_autoreset_envs"].copy()
     assert not resumed.step(np.ones(2, int))[1][over].any()  # a reset has no reward
 

@@ -100,7 +100,7 @@ class EpisodeReport(RLlibCallback):
         def log(key: tuple[str, ...], value: float) -> None:
             metrics_logger.log_value((REPORT, *key), value, reduce="item_series")
 
-        true = _true_returns(last)
+        true = true_returns(last)
         earned = sum(chunk.get_return() for chunk in chunks) if true is None else sum(true.values())
         log(("returns",), float(earned))
         # Not the sum of the chunks' lengths: RLlib's learner appends a step to chunks it has seen.
@@ -148,14 +148,6 @@ def _policy_returns(chunks: Sequence[Any], true: dict[Any, float] | None) -> dic
         for agent, part in getattr(chunk, "agent_episodes", {}).items():
             totals[str(chunk.module_for(agent))] += float(part.get_return())
     return dict(totals)
-
-
-def _true_returns(infos: list[Any]) -> dict[Any, float] | None:
-    """By agent, where rewards are clipped; None where an episode's own rewards are the true ones."""
-    found = next((true for true in map(true_returns, infos) if true is not None), None)
-    if found is None or isinstance(found, dict):
-        return found
-    return {None: float(found)}
 
 
 def _infos(episode: Any, index: int = -1) -> list[Any]:

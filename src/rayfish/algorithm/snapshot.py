@@ -234,7 +234,7 @@ def _restore_runner(runner: Any, states: dict[str, bytes], name: str) -> bool:
     sampler, device = state["sampler"], rllib.device_of(runner)
     if torch.device(device).type != "cpu":
         sampler = {name: _on(device, value) for name, value in sampler.items()}
-    rllib.set_sampler_state(runner, sampler)
+    rllib.put_back(runner, sampler)
     rllib.set_weights_version(runner, state["weights_seq_no"])
     for pipeline, pieces_state in zip(pipelines, state["connectors"], strict=True):
         _restore_pipeline(pipeline, pieces_state)
@@ -269,7 +269,7 @@ def _restore_vector(vector: Any, way: str, state: dict[str, Any]) -> None:
     inner = vector.unwrapped
     inner.envs = env_state.load(inner.envs, way, state["envs"])
     env_restarts.set_counters(inner.envs, state.get("restarts"))
-    rllib.set_vector_state(inner, state["vector"])
+    rllib.put_back(inner, state["vector"])
 
 
 def _learner_state(learner: Any) -> bytes:

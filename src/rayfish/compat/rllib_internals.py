@@ -30,12 +30,6 @@ def sampler_state(runner: Any, *, episodes: bool) -> dict[str, Any]:
     return {name: getattr(runner, name) for name in names}
 
 
-def set_sampler_state(runner: Any, state: dict[str, Any]) -> None:
-    """Puts back what `sampler_state` returned."""
-    for name, value in state.items():
-        setattr(runner, name, value)
-
-
 def vector_state(vector: Any) -> dict[str, Any]:
     """What Gymnasium's `SyncVectorEnv` keeps besides its environments.
 
@@ -44,9 +38,9 @@ def vector_state(vector: Any) -> dict[str, Any]:
     return {name: getattr(vector, name) for name in _VECTOR if hasattr(vector, name)}
 
 
-def set_vector_state(vector: Any, state: dict[str, Any]) -> None:
-    """Puts back what `vector_state` returned."""
-    vars(vector).update(state)
+def put_back(target: Any, state: dict[str, Any]) -> None:
+    """Puts back what `sampler_state` or `vector_state` returned."""
+    vars(target).update(state)
 
 
 def needs_reset(runner: Any) -> bool:

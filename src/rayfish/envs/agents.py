@@ -88,7 +88,6 @@ class AgentsVector(Vector):
 
     def reset(self, seed: int | None = None) -> Tree:
         """Reset every environment, each with a seed of its own."""
-        self._returns[:], self._lengths[:], self._here[:] = 0.0, 0, False
         for index in range(self.num_envs):
             self._begin(index, None if seed is None else seed + index)
         return map_nested(np.copy, self._obs)
@@ -107,10 +106,13 @@ class AgentsVector(Vector):
                 agent: actions[base + place] for agent, place in self._places.items() if valid[base + place]
             }
             obs, gained, over, cut, infos = env.step(chosen)
-            if LOST in infos:
+            if LOST in infos:  # it was remade and begins another episode
                 lost = np.zeros(self.num_slots, bool) if lost is None else lost
                 lost[base : base + len(self.agents)] = True
-                self._remade(index, obs, infos)
+                self.restarts += infos[RESTARTS]
+                self.lost_episodes += 1
+                self.lost_steps += 1
+                self._start_episode(index, obs)
                 continue
             self._lengths[index] += 1
             all_over, all_cut = bool(over.get(ALL)), bool(cut.get(ALL))
@@ -124,15 +126,15 @@ class AgentsVector(Vector):
                 truncated[slot] = not terminated[slot] and gone
                 if terminated[slot] or truncated[slot]:
                     ended.append(slot)
-                    final.append(copy.deepcopy(obs[agent] if agent in obs else self._at(slot)))
+                    before = map_nested(lambda leaf, at=slot: leaf[at], self._obs)
+                    final.append(copy.deepcopy(obs.get(agent, before)))
             self._returns[index] += sum(gained.values())
-            self._here[base : base + len(self.agents)] = False
             if all_over or all_cut:
                 self._count(index, infos)
                 self._begin(index, None)
             else:
                 left = {agent for agent in obs if over.get(agent) or cut.get(agent)}
-                self._see(base, {agent: seen for agent, seen in obs.items() if agent not in left})
+                self._see(index, {agent: seen for agent, seen in obs.items() if agent not in left})
         if lost is not None:
             valid &= ~lost
         return StepResult(
@@ -152,30 +154,23 @@ class AgentsVector(Vector):
         for env in self.envs:
             guard.close(env)
 
-    def _remade(self, index: int, obs: dict[Any, Any], infos: dict[Any, Any]) -> None:
-        """An environment failed and begins another episode; the step was none."""
-        self.restarts += infos[RESTARTS]
-        self.lost_episodes += 1
-        self.lost_steps += 1
-        self._returns[index], self._lengths[index] = 0.0, 0
-        base = index * len(self.agents)
-        self._here[base : base + len(self.agents)] = False
-        self._see(base, obs)
-
     def _begin(self, index: int, seed: int | None) -> None:
         obs, infos = self.envs[index].reset(seed=seed)
         self.restarts += sum((info or {}).get(RESTARTS, 0) for info in infos.values())
-        self._returns[index], self._lengths[index] = 0.0, 0
-        self._see(index * len(self.agents), obs)
+        self._start_episode(index, obs)
 
-    def _see(self, base: int, obs: dict[Any, Any]) -> None:
+    def _start_episode(self, index: int, obs: dict[Any, Any]) -> None:
+        self._returns[index], self._lengths[index] = 0.0, 0
+        self._see(index, obs)
+
+    def _see(self, index: int, obs: dict[Any, Any]) -> None:
+        """Take up what the agents of one environment observe; those without an observation are absent."""
+        base = index * len(self.agents)
+        self._here[base : base + len(self.agents)] = False
         for agent, seen in obs.items():
             slot = base + self._places[agent]
             self._here[slot] = True
             map_nested(lambda leaf, value, at=slot: leaf.__setitem__(at, value), self._obs, seen)
-
-    def _at(self, slot: int) -> Any:
-        return map_nested(lambda leaf: leaf[slot], self._obs)
 
     def _stacked(self, seen: list[Any]) -> Tree:
         if not seen:
@@ -183,7 +178,7 @@ class AgentsVector(Vector):
         return map_nested(lambda leaf, *values: np.asarray(np.stack(values), leaf.dtype), self._obs, *seen)
 
     def _count(self, index: int, infos: dict[Any, Any]) -> None:
-        by_agent = next((true for info in infos.values() if (true := true_returns(info)) is not None), None)
+        by_agent = true_returns(infos.values())
         true = None if by_agent is None else sum(by_agent.values())
         length = self._lengths[index]
         self.finished.end(index, self._returns[index], length, true=true, policy=self.policy)

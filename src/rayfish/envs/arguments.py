@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from rayfish.envs.spec import EnvConfig
-from rayfish.errors import EnvironmentFault, did_you_mean
+from rayfish.errors import EnvironmentFault, suggest
 
 _WHOLE = re.compile("_*(env_)?(cfg|conf|config|configuration|context|ctx)")
 _MAPPINGS = re.compile("[Dd]ict|(Mutable)?Mapping|EnvContext|EnvConfig|EnvConfigDict|DictConfig")
@@ -63,12 +63,10 @@ def check_keys(target: Callable[..., Any], keywords: Mapping[str, Any]) -> None:
     named = [name for name, entry in parameters.items() if entry.kind in _NAMED]
     unknown = [key for key in keywords if not takes(target, key)]
     if unknown:
-        key = unknown[0]
-        near = did_you_mean(key, named)
         offered = f"it takes {', '.join(named)}" if named else "it takes no parameters"
         raise EnvConfigFault(
-            f"{label(target)} takes no {', '.join(repr(name) for name in unknown)}; {offered}",
-            f"did you mean {' or '.join(near)}?" if near else f"remove environment.env_config.{key}",
+            f"{label(target)} takes no {', '.join(map(repr, unknown))}; {offered}",
+            suggest(unknown[0], named, f"remove environment.env_config.{unknown[0]}"),
         )
     required = [name for name in named if parameters[name].default is inspect.Parameter.empty]
     missing = [name for name in required if name not in keywords]

@@ -13,7 +13,7 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 
-from rayfish.errors import EnvironmentFault, did_you_mean
+from rayfish.errors import EnvironmentFault, suggest
 
 
 class AtariFault(EnvironmentFault):
@@ -50,9 +50,7 @@ def atari_of(value: Any) -> Atari | None:
         given["framestack"] = 4 if given["framestack"] else 1
     for key, setting in given.items():
         if key not in known:
-            near = did_you_mean(str(key), known)
-            hint = f"did you mean {near[0]}?" if near else f"it takes {', '.join(known)}"
-            raise AtariFault(f"has no key {key!r}", hint)
+            raise AtariFault(f"has no key {key!r}", suggest(str(key), known, f"it takes {', '.join(known)}"))
         whole = isinstance(setting, int) and not isinstance(setting, bool)
         if known[key] is bool and not isinstance(setting, bool):
             raise AtariFault(f"{key} is {setting!r}", f"{key}: true or false")

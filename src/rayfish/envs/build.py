@@ -20,7 +20,6 @@ from rayfish.envs import arguments, catalog, contract, guard, old_environments
 from rayfish.envs.agents import HOOK, AgentSlots
 from rayfish.envs.atari import AtariFault, preprocessed
 from rayfish.envs.env_kind import (
-    DEFAULT_AGENT,
     EnvInfo,
     agents_and_spaces,
     is_multi_agent,
@@ -31,7 +30,7 @@ from rayfish.envs.env_kind import (
 from rayfish.envs.resolve import notice as on_name
 from rayfish.envs.resolve import resolve
 from rayfish.envs.rewards import ClipFault
-from rayfish.envs.spec import EVALUATION, EnvConfig, EnvSpec, ImportsFault, env_config_of, from_experiment
+from rayfish.envs.spec import EVALUATION, EnvSpec, ImportsFault, env_config_of, from_experiment
 from rayfish.envs.state import find_way, why_not_pickled
 from rayfish.envs.tasks import TaskFault, require_tasks
 from rayfish.envs.wrappers import LastFault, limit_steps, observing_last
@@ -43,8 +42,6 @@ if TYPE_CHECKING:
     from rayfish.experiment.experiment import Experiment
 
 __all__ = [
-    "DEFAULT_AGENT",
-    "EnvConfig",
     "EnvInfo",
     "EnvSpec",
     "describe",
@@ -177,7 +174,7 @@ def info_of(env: Any, name: str) -> EnvInfo:
     adapter = old_environments.adapter(env)
     innermost = adapter.env if adapter is not None else getattr(env, "unwrapped", env)
     notices = [
-        on_name(EnvSpec(name)),
+        on_name(name),
         *old_environments.notices(type(innermost)),
         old_environments.notice(env),
     ]

@@ -134,15 +134,14 @@ class Group:
 def groups(pattern: str = "") -> list[Group]:
     """Everything that can be named here and contains `pattern`: newest versions, by where they come from."""
     known = [Group(f"Installed packages ({ENTRY_POINT_GROUP})", tuple(offered()))]
-    for module in {module for _, module, _ in PROVIDERS}:
+    for _, module, _ in PROVIDERS:
         if importlib.util.find_spec(module) is not None:
             _load(module)
     by_title: dict[str, list[str]] = {}
     for env_id in newest_ids():
         if not is_stub(env_id):
             by_title.setdefault(_title(gym.registry[env_id].entry_point), []).append(env_id)
-    own = [title for title in by_title if title.startswith("Rayfish")]
-    for title in [*own, *(title for title in by_title if title not in own)]:
+    for title in sorted(by_title, key=lambda title: not title.startswith("Rayfish")):
         names = by_title[title]
         known.append(Group(title, tuple(names), missing_extra(names[0])))
     word = pattern.lower()

@@ -15,7 +15,7 @@ import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import islice
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import cloudpickle
 import gymnasium as gym
@@ -70,20 +70,14 @@ class Report:
         if not hint or (level, topic, hint) not in known:
             self.findings.append(Finding(level, topic, what, hint))
 
-    def fine(self, topic: str, what: str) -> None:
-        """Say that a topic is in order, when nothing was found against it."""
-        if not self.has(topic):
-            self.findings.append(Finding("ok", topic, what))
-
     def has(self, *topics: str) -> bool:
         """Whether there is an error or warning under one of the topics."""
         return any(seen.topic in topics and seen.level in ("error", "warning") for seen in self.findings)
 
     def sorted(self) -> list[Finding]:
-        """The worst first; a topic that turned out bad is not also called fine."""
-        order = {"error": 0, "warning": 1, "note": 2, "ok": 3}
+        """The worst first; a topic with an error or warning is not also called fine."""
         kept = [seen for seen in self.findings if seen.level != "ok" or not self.has(seen.topic)]
-        return sorted(kept, key=lambda seen: order[seen.level])
+        return sorted(kept, key=lambda seen: get_args(Level).index(seen.level))
 
     @property
     def broken(self) -> bool:
@@ -121,8 +115,7 @@ def _spaces(env: Any, report: Report) -> None:
         report.add("error", "spaces", fault.what, fault.hint)
         raise _Stop from fault
     for agent in agents:
-        whose = "" if agent == DEFAULT_AGENT else f" of {agent!r}"
-        space = actions[agent]
+        whose, space = _of(agent), actions[agent]
         if isinstance(space, gym.spaces.Box) and not space.is_bounded():
             what = f"the action space{whose} has no bounds: {in_short(space)}"
             hint = "give it low and high, so that actions can be scaled to what the environment understands"
@@ -136,7 +129,7 @@ def _spaces(env: Any, report: Report) -> None:
     said = kinds.pop() if len(kinds) == 1 else f"{len(kinds)} kinds of observations and actions"
     if agents != (DEFAULT_AGENT,):
         said = f"{len(agents)} agents ({', '.join(map(str, agents[:6]))}); {said}"
-    report.fine("spaces", said)
+    report.add("ok", "spaces", said)
 
 
 def _contract(env: Any, report: Report) -> None:
@@ -162,25 +155,26 @@ def _contract(env: Any, report: Report) -> None:
     adapted = old_environments.notice(env)
     if adapted:
         report.add("note", "step", adapted, "it trains as it is; today's form tells ended from cut off")
-    report.fine("reset", "takes seed and options, returns (observation, info)")
-    report.fine("step", "returns (observation, reward, terminated, truncated, info)")
+    report.add("ok", "reset", "takes seed and options, returns (observation, info)")
+    report.add("ok", "step", "returns (observation, reward, terminated, truncated, info)")
 
 
 def _episodes(env: Any, seed: int, report: Report) -> None:
     """Every value of a few random episodes against what was declared."""
     _, observations, actions = agents_and_spaces(env)
-    seen = {"steps": 0, "masked": False}
+    steps, masked = 0, False
 
     def look(now: TimeStep) -> None:
-        seen["steps"] += 1
+        nonlocal steps, masked
+        steps += 1
         for agent, observation in now.observations.items():
-            whose = "observation" if agent == DEFAULT_AGENT else f"observation of {agent!r}"
-            for what, hint in space_check.faults(observation, observations[agent], whose):
+            for what, hint in space_check.faults(
+                observation, observations[agent], f"observation{_of(agent)}"
+            ):
                 report.add("error", "observations", what, hint)
             for what, hint in space_check.mask_faults(observation, observations[agent], actions[agent]):
                 report.add("error", "action mask", what, hint)
-            masked = isinstance(observation, dict) and space_check.MASK in observation
-            seen["masked"] = seen["masked"] or masked
+            masked |= isinstance(observation, dict) and space_check.MASK in observation
         _look_at_ends(now, report)
 
     for number in range(_EPISODES):
@@ -194,10 +188,10 @@ def _episodes(env: Any, seed: int, report: Report) -> None:
             what = f"all agents are done, but env.agents is still {list(env.agents)}"
             hint = "remove an agent from self.agents in the step in which it is terminated or truncated"
             report.add("error", "agents", what, hint)
-    report.fine("observations", f"in their space over {seen['steps']:,} steps")
-    report.fine("reward", "a finite number at every step")
-    if seen["masked"]:
-        report.fine("action mask", "always leaves an action, and fits the action space")
+    report.add("ok", "observations", f"in their space over {steps:,} steps")
+    report.add("ok", "reward", "a finite number at every step")
+    if masked:
+        report.add("ok", "action mask", "always leaves an action, and fits the action space")
 
 
 def _random_episode(env: Any, seed: int, steps: int) -> Iterator[TimeStep]:
@@ -221,7 +215,7 @@ def _repeatable(env: Any, seed: int, report: Report) -> None:
     """The same seed and the same actions must give the same episode."""
     difference = _difference(env, seed)
     if not difference:
-        report.fine("seed", "the same seed gives the same episode")
+        report.add("ok", "seed", "the same seed gives the same episode")
         return
     with undisturbed():
         globally = not _difference(env, seed, reseed=True)
@@ -277,7 +271,7 @@ def _endings(env: Any, seed: int, report: Report) -> None:
         shortest, longest = min(lengths, default=0), max(lengths, default=0)
         span = f"{longest:,}" if shortest == longest else f"{shortest:,} to {longest:,}"
         played = f"random ones took {span} steps" if lengths else ""
-        report.fine("episode end", "; ".join(filter(None, (said, played))))
+        report.add("ok", "episode end", "; ".join(filter(None, (said, played))))
 
 
 def _speed(env: Any, seed: int, report: Report) -> None:
@@ -298,13 +292,13 @@ def _speed(env: Any, seed: int, report: Report) -> None:
         hint = "let rollouts.num_env_runners share the work, or profile step()"
         report.add("note", "speed", what, hint)
     else:
-        report.fine("speed", what)
+        report.add("ok", "speed", what)
 
 
 def _pickle(env: Any, report: Report) -> None:
     """A checkpoint keeps the running episodes of environments that pickle."""
     try:
-        report.fine("pickling", f"a copy takes {len(cloudpickle.dumps(env)) / 1024:,.0f} kB")
+        report.add("ok", "pickling", f"a copy takes {len(cloudpickle.dumps(env)) / 1024:,.0f} kB")
     except Exception as error:
         what = f"it cannot be pickled ({type(error).__name__}: {error})"
         hint = "fine for training; a resumed run starts new episodes. Keep open files and windows out of self"
@@ -330,7 +324,7 @@ def _gymnasium_opinion(env: Any, report: Report) -> None:
         # Unbounded observations are ordinary, and a spec is not needed here.
         if "WARN" in str(entry.message) and not re.search("infinity|spec", text):
             report.add("note", "gymnasium", text)
-    report.fine("gymnasium", "its own checker agrees")
+    report.add("ok", "gymnasium", "its own checker agrees")
 
 
 def _plain(text: str) -> str:

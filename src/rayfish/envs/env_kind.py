@@ -74,7 +74,7 @@ class EnvInfo:
 
 
 def is_rllib_multi_agent(env: Any) -> bool:
-    """Whether `env` is RLlib's `MultiAgentEnv` (told by its bases, so that Ray need not be imported)."""
+    """Whether `env` is RLlib's `MultiAgentEnv` (judged by its bases, without importing Ray)."""
     inner = getattr(env, "unwrapped", env)
     return any(
         base.__name__ == "MultiAgentEnv" and base.__module__.startswith("ray.rllib.")

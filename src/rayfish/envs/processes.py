@@ -81,8 +81,7 @@ def in_processes(
 def _plain_config(config: Any) -> EnvConfig:
     """A copy of an `env_config`, with what it says of its worker, that needs no Ray."""
     made = EnvConfig(config)
-    names = ("worker_index", "num_workers", "vector_index")
-    vars(made).update({name: getattr(config, name) for name in names if hasattr(config, name)})
+    vars(made).update(getattr(config, "__dict__", {}))
     return made
 
 
@@ -136,7 +135,7 @@ class ProcessVector(AsyncVectorEnv):
         finally:  # the processes hold them now: the output ends with the last process
             output_end.close()
             faults.close()
-        # Not used; its semaphores would be taken apart at a time when Ray has ended who counts them.
+        # Unused; its semaphores would be removed after Ray has ended the process that tracks them.
         self.error_queue.close()
         del self.error_queue
         lines = os.fdopen(os.dup(output.fileno()), encoding="utf-8", errors="replace")

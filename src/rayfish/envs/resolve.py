@@ -44,13 +44,12 @@ def resolve(spec: EnvSpec) -> EnvSource:
     return _named(spec.name.strip(), spec)
 
 
-def notice(spec: EnvSpec) -> str:
-    """What to tell of a name of the time of old RLlib; "" when the name is one of today's."""
-    name = spec.name.strip()
-    today = todays_env(name)
-    if spec.object is not None or today is None or _answers(name):
+def notice(name: str) -> str:
+    """The notice about a name from old RLlib; "" when the name is one of today's."""
+    today = todays_env(name.strip())
+    if today is None or _answers(name.strip()):
         return ""
-    return f"environment.env: {name} is today's {today.env} ({today.remark})"
+    return f"environment.env: {name.strip()} is today's {today.env} ({today.remark})"
 
 
 def is_installed(name: str) -> bool:

@@ -8,8 +8,8 @@ not repeat. An environment that keeps failing soon after it was remade ends the 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Any
 
 import gymnasium as gym
@@ -65,6 +65,10 @@ class _Restarts(Transparent):
         self._reseed = self._pending = False
         self._seed: Any = None
         self._count = self._steps = self._in_a_row = 0
+
+    def __reduce__(self) -> Any:
+        """Pickles as the environment behind it: a resumed run may have no such wrapper."""
+        return _itself, (self.env,)
 
     def reset(self, *, seed: Any = None, options: dict[str, Any] | None = None) -> Any:
         """Start an episode."""
@@ -143,10 +147,10 @@ class _Restarts(Transparent):
             return
 
     def _exhausted(self, error: Exception) -> RestartsExhausted:
-        said = error.what if isinstance(error, EnvironmentFault) else f"{type(error).__name__}: {error}"
+        last = error.what if isinstance(error, EnvironmentFault) else f"{type(error).__name__}: {error}"
         return RestartsExhausted(
             f"the environment was remade {RESTARTS_IN_A_ROW} times in a row and failed again within "
-            f"{SOON} steps each time; the last time: {said}",
+            f"{SOON} steps each time; the last time: {last}",
             f"fix it; rayfish env check {self._name} tries the environment by itself",
         )
 
@@ -168,6 +172,10 @@ class _Restarts(Transparent):
 
     def _first(self, observation: Any, info: Any) -> Any:
         raise NotImplementedError  # of vectors, which reset by themselves
+
+
+def _itself(env: Any) -> Any:
+    return env
 
 
 class Restarting(_Restarts, gym.Wrapper):
@@ -229,21 +237,9 @@ def layer_of(env: Any) -> tuple[Any, _Restarts] | None:
     return next((place for place in places if isinstance(place[1], _Restarts)), None)
 
 
-@contextmanager
-def bare(envs: Sequence[Any]) -> Iterator[list[Any]]:
-    """The environments without their wrapper of this file, which are saved: a resumed run may have none."""
-    found = [layer_of(env) for env in envs]
-    inside = [place for place in found if place is not None and place[0] is not None]
-    for outer, wrapper in inside:
-        outer.env = wrapper.env
-    try:
-        yield [
-            place[1].env if place is not None and place[0] is None else env
-            for env, place in zip(envs, found, strict=True)
-        ]
-    finally:
-        for outer, wrapper in inside:
-            outer.env = wrapper
+def saved_layers(env: Any) -> list[Any]:
+    """The layers of an environment without the wrapper of this file: a resumed run may have none."""
+    return [layer for layer in layers(env) if not isinstance(layer, _Restarts)]
 
 
 def put_around(old: Any, new: Any) -> Any:

@@ -1,12 +1,12 @@
 """Rewards clipped while training (`environment.clip_rewards`); the true return travels in the last info.
 
 Old RLlib clipped rewards only after an episode's return was counted. Here the environment itself
-gives clipped rewards, and tells at the end of an episode what the unclipped ones came to.
+returns clipped rewards, and reports at the end of an episode what the unclipped ones came to.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -81,7 +81,7 @@ class ClippedRewards(gym.Wrapper):
         return self.env.reset(seed=seed, options=options)
 
     def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
-        """One step; the last one tells the true return."""
+        """One step; the last info holds the true return."""
         observation, reward, terminated, truncated, info = self.env.step(action)
         self._total += float(reward)
         if terminated or truncated:
@@ -103,14 +103,14 @@ class ClippedAgents(AgentsWrapper):
         return self.env.reset(seed=seed, options=options)
 
     def step(self, action: dict[Any, Any]) -> tuple[dict, dict, dict, dict, dict]:  # type: ignore[override]
-        """One step; whoever is observed in the last one knows the true return of each agent."""
+        """One step; the last info of every observed agent holds the true return of each agent."""
         observations, rewards, terminated, truncated, infos = self.env.step(action)
         for agent, reward in rewards.items():
             self._totals[agent] = self._totals.get(agent, 0.0) + float(reward)
         rewards = {agent: float(self._clip(reward)) for agent, reward in rewards.items()}
         if terminated.get(ALL) or truncated.get(ALL):
-            told = {TRUE_RETURN: dict(self._totals)}
-            infos = {**infos, **{agent: {**(infos.get(agent) or {}), **told} for agent in observations}}
+            true = {TRUE_RETURN: dict(self._totals)}
+            infos = {**infos, **{agent: {**(infos.get(agent) or {}), **true} for agent in observations}}
         return observations, rewards, terminated, truncated, infos
 
 
@@ -129,7 +129,7 @@ class ClippedVector(gym.vector.VectorWrapper):
         return self.env.reset(seed=seed, options=options)
 
     def step(self, actions: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
-        """One step of all copies; those whose episode ends tell its true return."""
+        """One step of all copies; the infos hold the true returns of episodes that end."""
         observations, rewards, terminated, truncated, infos = self.env.step(actions)
         self._totals[self._over] = 0.0
         self._totals += np.asarray(rewards, float)
@@ -139,6 +139,8 @@ class ClippedVector(gym.vector.VectorWrapper):
         return observations, self._clip(np.asarray(rewards, float)), terminated, truncated, infos
 
 
-def true_returns(info: Any) -> Any:
-    """What an episode's last info says of its true return; None without clipping."""
-    return info.get(TRUE_RETURN) if isinstance(info, Mapping) else None
+def true_returns(infos: Iterable[Any]) -> dict[Any, float] | None:
+    """By agent (None of a single one), from an episode's last infos; None where rewards are not clipped."""
+    reported = (info[TRUE_RETURN] for info in infos if isinstance(info, Mapping) and TRUE_RETURN in info)
+    found = next(reported, None)
+    return found if found is None or isinstance(found, dict) else {None: float(found)}

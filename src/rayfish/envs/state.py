@@ -80,7 +80,7 @@ def why_not_pickled(vector: Any) -> str:
             seen = [again.step(actions)[:4] for actions in script[_STEPS_BEFORE:]]
         except Exception as error:
             return first_line(error)
-    return "" if same(expected, seen) else "a copy made by pickle goes on differently"
+    return "" if same(expected, seen) else "a copy made by pickle behaves differently"
 
 
 @contextmanager
@@ -124,20 +124,18 @@ def note(info: EnvInfo, vectorized: str | None = None) -> str:
 
 def dump(envs: list[Any], way: str) -> bytes:
     """The state of environments (several of one process together: they may share objects)."""
-    with restarts.bare(envs) as inner:
-        if way == GET_STATE:
-            return cloudpickle.dumps([_own_state(env) for env in inner], protocol=5)
-        with _without_specs(inner):
-            return cloudpickle.dumps(inner, protocol=5)
+    if way == GET_STATE:
+        return cloudpickle.dumps([_own_state(env) for env in envs], protocol=5)
+    with _without_specs(envs):
+        return cloudpickle.dumps(envs, protocol=5)
 
 
 def load(envs: list[Any], way: str, saved: bytes) -> list[Any]:
     """The environments to go on with; those given are closed where they are replaced."""
     states = pickle.loads(saved)
     if way == GET_STATE:
-        with restarts.bare(envs) as inner:
-            for env, state in zip(inner, states, strict=True):
-                _set_own_state(env, state)
+        for env, state in zip(envs, states, strict=True):
+            _set_own_state(env, state)
         return envs
     loaded = []
     for old, new in zip(envs, states, strict=True):
@@ -166,7 +164,7 @@ def _trial(env: Any, way: str, actions: dict[Any, gym.Space[Any]]) -> str:
     seen = _play(Player(again), before, _STEPS_AFTER, lambda _: next(script))
     if again is not env:
         guard.close(again)
-    return "" if same(expected, seen) else f"a copy made by {way} goes on differently"
+    return "" if same(expected, seen) else f"a copy made by {way} behaves differently"
 
 
 def _play(player: Player, now: TimeStep, steps: int, act: Act) -> list[tuple[Actions, TimeStep]]:
@@ -189,7 +187,7 @@ def _offers_state(env: Any) -> bool:
 
 def _own_state(env: Any) -> dict[str, Any]:
     """What the environment says of itself, with what its wrappers and its generator know besides."""
-    *wrappers, inner = layers(env)
+    *wrappers, inner = restarts.saved_layers(env)
     generator = getattr(inner, "_np_random", None)
     return {
         "state": inner.get_state(),
@@ -202,8 +200,8 @@ def _own_state(env: Any) -> dict[str, Any]:
 
 
 def _set_own_state(env: Any, saved: dict[str, Any]) -> None:
-    *wrappers, inner = layers(env)
     env.reset()  # many build their simulator only there
+    *wrappers, inner = restarts.saved_layers(env)
     inner.set_state(saved["state"])
     if saved["generator"] is not None:
         inner.np_random.bit_generator.state = saved["generator"]

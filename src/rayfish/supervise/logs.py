@@ -14,7 +14,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager, redirect_stderr, redirect_stdout, suppress
 from dataclasses import replace
 from functools import partial
 from io import FileIO
@@ -76,7 +76,10 @@ def capture(log_file: Path, sink: Sink, level: str = "WARN") -> Iterator[None]:
         stack.callback(router.flush)
         stack.enter_context(_driver_descriptor(log))
         stack.enter_context(_driver_logging(router, level))
-        stack.enter_context(_driver_streams(router))
+        for redirect, stream in ((redirect_stdout, sys.stdout), (redirect_stderr, sys.stderr)):
+            tee = _Tee(router, steady(stream))
+            stack.enter_context(redirect(tee))
+            stack.callback(tee.end)
         stack.enter_context(_worker_output(router))
         yield
 
@@ -242,11 +245,8 @@ class _Router:
         else:
             self._hushed.discard(source)
         if line.text:
-            self.deliver(self._name(source, data), line)
-
-    def _name(self, source: tuple[Any, Any], data: Mapping[str, Any]) -> str:
-        known = self._names.get(source)
-        return known or f"{data.get('actor_name') or data.get('task_name') or 'worker'} {data.get('pid')}"
+            unnamed = f"{data.get('actor_name') or data.get('task_name') or 'worker'} {data.get('pid')}"
+            self.deliver(self._names.get(source) or unnamed, line)
 
 
 class _Talker:
@@ -264,7 +264,8 @@ class _Talker:
         if (level, text) == self._last:
             self._repeated += 1
             return []
-        held = self._repeats()
+        repeated, self._repeated = self._repeated, 0
+        held = [("INFO", f"(the same {repeated} times more)")] if repeated and not self._cut else []
         if now - self._second >= 1.0:
             held += self.cuts()
             self._second, self._shown = now, 0
@@ -274,10 +275,6 @@ class _Talker:
             return []
         self._shown += 1
         return [*held, (level, text)]
-
-    def _repeats(self) -> list[tuple[str, str]]:
-        count, self._repeated = self._repeated, 0
-        return [("INFO", f"(the same {count} times more)")] if count and not self._cut else []
 
     def cuts(self) -> list[tuple[str, str]]:
         """The number of lines that were not shown, if any; repetitions are not counted at a run's end."""
@@ -383,19 +380,6 @@ def to_terminal(text: str) -> None:
     """Writes to the terminal's stderr past everything that stands in for it, from any thread."""
     with suppress(OSError):  # it may be gone
         os.write(_terminal[-1] if _terminal else 2, printable(text).encode("utf-8", "replace"))
-
-
-@contextmanager
-def _driver_streams(router: _Router) -> Iterator[None]:
-    out, err = sys.stdout, sys.stderr
-    tees = _Tee(router, steady(out)), _Tee(router, steady(err))
-    sys.stdout, sys.stderr = tees
-    try:
-        yield
-    finally:
-        for tee in tees:
-            tee.end()
-        sys.stdout, sys.stderr = out, err
 
 
 @contextmanager

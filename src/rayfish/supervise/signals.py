@@ -103,7 +103,7 @@ class Interrupts:
             self._timer.cancel()
 
     def close(self) -> None:
-        """All is saved and told, only Ray is being closed: a signal is not worth a traceback any more."""
+        """Everything is saved and only Ray is being closed: a signal causes no traceback any more."""
         self._closing = True
         if self._timer is not None:
             self._timer.cancel()
