@@ -1,4 +1,4 @@
-"""The processes of an algorithm: their state, how often each died, and how to kill those that hang.
+"""The processes of an algorithm: calls into them, how often each died, and how to kill those that hang.
 
 RLlib only counts restarts; Ray's own table of actors also has which worker died, and how often it may again.
 """
