@@ -7,8 +7,10 @@ from typing import Any
 
 
 def map_nested(function: Callable[..., Any], *trees: Any) -> Any:
-    """`function` over the leaves of trees of the same structure."""
+    """`function` over the leaves of trees of the same structure; None stays None."""
     first = trees[0]
+    if first is None:
+        return None
     if isinstance(first, Mapping):
         return {key: map_nested(function, *(tree[key] for tree in trees)) for key in first}
     if isinstance(first, tuple):

@@ -191,16 +191,13 @@ def rllibs_classes(algo):
 
 
 def batched_classes(algo):
-    from rayfish.algorithm.batched import algorithms, learner, off_policy
+    from rayfish.algorithm.batched import algorithms, learner
     from rayfish.algorithm.batched.runner import BatchedEnvRunner
 
     config = config_class(algo)()
     learns, runs = config.get_default_learner_class(), config.algo_class
-    if algo == "PPO":
-        learns, runs = learner.BatchedPPOLearner, algorithms.BatchedPPO
-    elif algo in ("DQN", "SAC"):
-        learns = getattr(learner, f"Batched{algo}Learner")
-        runs = getattr(off_policy, f"Batched{algo}")
+    if algo in ("PPO", "DQN", "SAC"):
+        learns, runs = getattr(learner, f"Batched{algo}Learner"), getattr(algorithms, f"Batched{algo}")
     return (learns, runs, MODULES[algo], BatchedEnvRunner, *shared_classes())
 
 

@@ -17,7 +17,7 @@ from ray.rllib.env.env_context import EnvContext
 from ray.rllib.env.multi_agent_env import MultiAgentEnv
 
 from rayfish.algorithm.batched.eligibility import AGENTS, NATIVE, PROCESSES, STACKED
-from rayfish.algorithm.batched.gpu_sampler import ResidentVector, TensorEnv, device_of
+from rayfish.algorithm.batched.gpu_sampler import ResidentVector, TensorEnv
 from rayfish.envs.agents import AgentSlots, AgentsVector
 from rayfish.envs.build import make, make_agents_vector, make_vector
 from rayfish.envs.env_kind import agents_and_spaces, is_parallel, is_rllib_multi_agent
@@ -84,7 +84,7 @@ class EnvCreator:
             return GymVector(self._checked(env, make))
         if env.metadata.get("autoreset_mode") == AutoresetMode.SAME_STEP:
             return ResidentVector(env, self.spec.clip_rewards)
-        return GymVector(clipped(TensorEnv(env, device_of(obs)), self.spec.clip_rewards))
+        return GymVector(clipped(TensorEnv(env, first_leaf(obs).device), self.spec.clip_rewards))
 
     def _checked(self, env: Any, make: Callable[[], Any]) -> Any:
         """A vector with its guard, and what `make` makes in its place when it fails."""

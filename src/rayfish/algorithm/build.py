@@ -59,22 +59,6 @@ _EVALUATION = "-evaluation"
 _AT_ONCE = 16
 """Episodes that an evaluation runner plays side by side at most."""
 
-# Keys whose value RLlib wants as a class or function: given as import paths in the experiment.
-_OBJECTS = {
-    "env_to_module_connector",
-    "module_to_env_connector",
-    "learner_connector",
-    "learner_class",
-    "env_runner_cls",
-    "custom_evaluation_function",
-    "offline_data_class",
-    "prelearner_class",
-    "prelearner_buffer_class",
-    "offline_eval_runner_class",
-    "offline_loss_for_module_fn",
-    "policy_mapping_fn",
-    "td_error_loss_fn",
-}
 # RLlib's keys that this module translates, in place of handing them on.
 _TRANSLATED = {
     "environment": {"env", "env_config", "clip_rewards"},
@@ -160,12 +144,15 @@ def build_algorithm(config: AlgorithmConfig, logdir: str) -> Algorithm:
 
 def _values(experiment: Experiment, section: str, algo: str) -> dict[str, Any]:
     """The keys of a section that RLlib takes as they are, import paths loaded."""
-    known = entries(section, algo).keys() - _TRANSLATED.get(section, set())
+    known, translated = entries(section, algo), _TRANSLATED.get(section, ())
     values: dict[str, Any] = {}
     for key, value in experiment.section(section).items():
-        if key not in known:
+        if key not in known or key in translated:
             continue
-        if (key in _OBJECTS and value not in CHOICES.get(f"{section}.{key}", ())) or key.startswith("on_"):
+        kinds = set(known[key]["type"].split(" | "))  # a class or function is written by its import path
+        takes_object = "path" in kinds and not kinds & {"str", "list", "dict"}
+        takes_object = takes_object or key.startswith("on_") or key == "td_error_loss_fn"
+        if takes_object and value not in CHOICES.get(f"{section}.{key}", ()):
             values[key] = _loaded(value, experiment)
         elif key == "n_step" and isinstance(value, list):
             values[key] = tuple(value)  # a range of steps; RLlib's buffers take a tuple only
@@ -266,10 +253,10 @@ def _batched(config: AlgorithmConfig, name: str) -> None:
 
     config.env_runners(env_runner_cls=BatchedEnvRunner)
     if name in ("PPO", "DQN", "SAC"):
-        from rayfish.algorithm.batched import algorithms, learner, off_policy
+        from rayfish.algorithm.batched import algorithms, learner
 
         config.learners(learner_class=getattr(learner, f"Batched{name}Learner"))
-        config.algo_class = getattr(algorithms if name == "PPO" else off_policy, f"Batched{name}")
+        config.algo_class = getattr(algorithms, f"Batched{name}")
     if name == "PPO":
         config.learners(add_default_connectors_to_learner_pipeline=False)
 

@@ -14,6 +14,23 @@ from rayfish.experiment.source import require_class
 
 CALLBACK = "ray.rllib.callbacks.callbacks.RLlibCallback"
 
+EPISODE_HOOKS = ("on_episode_created", "on_episode_start", "on_episode_step", "on_episode_end")
+HOOKS = (
+    *EPISODE_HOOKS,
+    "on_algorithm_init",
+    "on_checkpoint_loaded",
+    "on_env_runners_recreated",
+    "on_environment_created",
+    "on_evaluate_end",
+    "on_evaluate_offline_end",
+    "on_evaluate_offline_start",
+    "on_evaluate_start",
+    "on_offline_eval_runners_recreated",
+    "on_sample_end",
+    "on_train_result",
+)
+"""The methods of a callback that RLlib calls."""
+
 OLD_ARGUMENTS = ("worker", "base_env", "policies", "trainer")
 """Arguments of hooks that RLlib no longer passes."""
 

@@ -98,6 +98,8 @@ class NetworkCatalog:
         # IQL reads these to build the head of its value function.
         self.pi_and_qf_head_hiddens = self.model["head_fcnet_hiddens"]
         self.pi_and_qf_head_activation = self.model["head_fcnet_activation"]
+        self.discrete = isinstance(action_space, gym.spaces.Discrete)
+        self.atoms = int(self.model.get("num_atoms") or 1)  # DQN's
         self._encoder_size = 0
         self._q_encoder_size = 0
         self._custom_is_out = False
@@ -106,11 +108,6 @@ class NetworkCatalog:
     def latent_dims(self) -> tuple[int]:
         """Output size of the encoder that was built last."""
         return (self._encoder_size,)
-
-    @property
-    def discrete(self) -> bool:
-        """Whether actions are categories."""
-        return isinstance(self.action_space, gym.spaces.Discrete)
 
     def build_encoder(self, framework: str) -> nn.Module:
         """The encoder of the policy (of the Q function for DQN); a custom model takes its place.
@@ -137,11 +134,6 @@ class NetworkCatalog:
             encoder = BatchActionEncoder(self.observation_space, size, self.model)
         self._q_encoder_size = encoder.size
         return encoder
-
-    @property
-    def atoms(self) -> int:
-        """DQN's number of atoms; 1 elsewhere."""
-        return int(self.model.get("num_atoms") or 1)
 
     def build_af_head(self, framework: str) -> nn.Module:
         """DQN's advantage stream, or Q itself."""

@@ -128,28 +128,22 @@ def _recurrent_replay(experiment: Experiment, algo: str) -> Found:
 
 
 def _minibatch(experiment: Experiment, algo: str) -> Found:
+    """A minibatch fits into the batch; with memory it holds a whole sequence, or RLlib fails on it."""
     mini_key, batch_key = "training.minibatch_size", "training.train_batch_size_per_learner"
-    if experiment.get(mini_key) is None and experiment.get(batch_key) is None:
-        return
     mini, batch = _effective(experiment, mini_key, algo), _effective(experiment, batch_key, algo)
-    if _number(mini) and _number(batch) and mini > batch:
-        written = mini_key if experiment.get(mini_key) is not None else batch_key
+    is_written = experiment.get(mini_key) is not None
+    either_is_written = is_written or experiment.get(batch_key) is not None
+    if either_is_written and _number(mini) and _number(batch) and mini > batch:
         what = f"a minibatch of {mini} does not fit into a train batch of {batch}"
         hint = f"set {mini_key}={batch} or less, or {batch_key}={mini} or more"
-        yield written, what, hint
-
-
-def _sequences(experiment: Experiment, algo: str) -> Found:
-    """With memory a minibatch is made of whole sequences; RLlib fails on one that has none."""
-    mini_key, length_key = "training.minibatch_size", "training.model.max_seq_len"
-    if algo != "PPO" or not experiment.get("training.model.use_lstm"):
-        return
-    mini, length = _effective(experiment, mini_key, algo), experiment.get(length_key) or 20
-    if _number(mini) and _number(length) and mini < length:
-        written = mini_key if experiment.get(mini_key) is not None else length_key
+        yield mini_key if is_written else batch_key, what, hint
+    length_key = "training.model.max_seq_len"
+    length = experiment.get(length_key) or 20
+    recurrent = algo == "PPO" and experiment.get("training.model.use_lstm")
+    if recurrent and _number(mini) and _number(length) and mini < length:
         what = f"a minibatch of {mini} steps does not hold a sequence of {length}"
         hint = f"set {mini_key}={length} or more, or {length_key}={mini} or less"
-        yield written, what, hint
+        yield mini_key if is_written else length_key, what, hint
 
 
 def _fragments(experiment: Experiment, algo: str) -> Found:
@@ -372,7 +366,6 @@ _CHECKS: tuple[Callable[[Experiment, str], Found], ...] = (
     _ranges,
     _recurrent_replay,
     _minibatch,
-    _sequences,
     _fragments,
     _evaluation,
     _learning_rate,

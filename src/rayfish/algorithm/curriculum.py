@@ -16,11 +16,12 @@ from ray.rllib.callbacks.callbacks import RLlibCallback
 from ray.rllib.env.env_context import EnvContext
 
 from rayfish.algorithm.callbacks import REPORT
-from rayfish.algorithm.worker_names import call
+from rayfish.algorithm.workers import call
 from rayfish.compat.rllib_internals import callbacks_of
 from rayfish.envs.tasks import task_settable
 from rayfish.errors import CodeError
 from rayfish.experiment.imports import load_object
+from rayfish.experiment.result_names import old_results
 
 WINDOW = 100
 """Finished episodes that `episode_reward_mean` and its companions are taken over."""
@@ -95,27 +96,19 @@ class TaskSetter(RLlibCallback):
     def _old_names(self, result: Mapping[str, Any]) -> dict[str, Any]:
         """The results as curriculum functions of the time read them; means are NaN before an episode ends."""
         returns = list(self.returns) or [float("nan")]
-        means = {
-            "episode_reward_mean": float(np.mean(returns)),
-            "episode_reward_min": min(returns),
-            "episode_reward_max": max(returns),
-            "episode_len_mean": float(np.mean(list(self.lengths) or [float("nan")])),
-        }
-        figures = {**means, "episodes_total": self.episodes}
-        today = {
-            **{key.replace("_reward_", "_return_"): value for key, value in means.items()},
-            "num_episodes_lifetime": self.episodes,
-            "num_env_steps_sampled_lifetime": self.steps,
-        }
-        return {
-            **figures,
-            "timesteps_total": self.steps,
-            "num_env_steps_sampled_lifetime": self.steps,
-            "training_iteration": int(result.get("training_iteration") or 0),
-            "time_total_s": float(result.get("time_total_s") or 0.0),
-            "sampler_results": figures,
-            "env_runners": {**_numbers(result.get("env_runners") or {}), **today},
-        }
+        found = old_results(
+            {
+                "run/iteration": int(result.get("training_iteration") or 0),
+                "run/env_steps": self.steps,
+                "run/episodes": self.episodes,
+                "time/total_s": float(result.get("time_total_s") or 0.0),
+                "rollout/return_mean": float(np.mean(returns)),
+                "rollout/return_min": min(returns),
+                "rollout/return_max": max(returns),
+                "rollout/length_mean": float(np.mean(list(self.lengths) or [float("nan")])),
+            }
+        )
+        return {**found, "env_runners": {**_numbers(result.get("env_runners") or {}), **found["env_runners"]}}
 
 
 def reapply(algorithm: Any) -> None:

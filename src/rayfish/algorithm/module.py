@@ -40,12 +40,19 @@ from torch import Tensor, nn
 
 from rayfish.algorithm.catalog import NetworkCatalog, action_distribution
 from rayfish.errors import ModelError
-from rayfish.models.actions import TEMPERATURE, mask_logits, mask_values
+from rayfish.models.actions import (
+    TEMPERATURE,
+    best_or_random,
+    mask_logits,
+    mask_of,
+    mask_values,
+    masked_probabilities,
+)
 from rayfish.models.build import actor_critic
 from rayfish.models.custom import find_class
 from rayfish.models.networks import FAMILIES, q_values
 from rayfish.models.options import resolve
-from rayfish.models.spaces import MASK_KEY, split_mask
+from rayfish.models.spaces import split_mask
 
 Batch = dict[str, Any]
 
@@ -217,16 +224,10 @@ class DQNModule(_Lean, DefaultDQNTorchRLModule):
             if temperature:
                 likely = (q / temperature).softmax(dim=-1)
                 return self._with_state({Columns.ACTIONS: torch.multinomial(likely, 1).squeeze(-1)}, out)
-            greedy = q.argmax(dim=-1)
             self.epsilon_schedule.update(t)
-            epsilon = self.epsilon_schedule.get_current_value()
-            noise = torch.rand_like(q)
-            if self.masked:
-                noise = mask_values(noise, batch[Columns.OBS][MASK_KEY])
-            explore = torch.rand(greedy.shape, device=q.device) < epsilon
-            return self._with_state(
-                {Columns.ACTIONS: torch.where(explore, noise.argmax(dim=-1), greedy)}, out
-            )
+            mask = mask_of(batch[Columns.OBS], self.masked)
+            actions = best_or_random(q, mask, self.epsilon_schedule.get_current_value())
+            return self._with_state({Columns.ACTIONS: actions}, out)
 
     def _qf_forward_helper(self, batch: Batch, encoder: nn.Module, head: Any) -> Batch:
         encoded = encoder(batch)
@@ -235,9 +236,7 @@ class DQNModule(_Lean, DefaultDQNTorchRLModule):
         values = head["vf"](features) if self.uses_dueling else None
         bounds = (self.v_min, self.v_max) if self.num_atoms > 1 else (0.0, 0.0)
         q, logits, probabilities = q_values(advantages, values, self.num_atoms, bounds)
-        if self.masked:
-            q = mask_values(q, batch[Columns.OBS][MASK_KEY])
-        out = {QF_PREDS: q}
+        out = {QF_PREDS: mask_values(q, mask_of(batch[Columns.OBS], self.masked))}
         if self.num_atoms > 1:
             support = torch.linspace(*bounds, self.num_atoms, device=q.device)
             out.update({ATOMS: support, QF_LOGITS: logits, QF_PROBS: probabilities})
@@ -275,17 +274,12 @@ class SACModule(_PolicyActing, DefaultSACTorchRLModule):
 
     def _forward_inference(self, batch: Batch, **kwargs: Any) -> Batch:
         out = super()._forward_inference(batch)
-        if self.masked:
-            logits = out[Columns.ACTION_DIST_INPUTS]
-            out[Columns.ACTION_DIST_INPUTS] = mask_logits(logits, batch[Columns.OBS][MASK_KEY])
+        mask = mask_of(batch[Columns.OBS], self.masked)
+        out[Columns.ACTION_DIST_INPUTS] = mask_logits(out[Columns.ACTION_DIST_INPUTS], mask)
         return out
 
     def _forward_train_discrete(self, batch: Batch) -> Batch:
-        """As RLlib does, with log-softmax: a probability of 0 has no logarithm.
-
-        Where an action is forbidden its log probability is set to 0; it is only ever multiplied by
-        the probability, which is 0 there.
-        """
+        """As RLlib does, with log-softmax: a probability of 0 has no logarithm."""
         now, then = batch[Columns.OBS], batch[Columns.NEXT_OBS]
         out: Batch = {}
         with torch.no_grad():
@@ -304,12 +298,7 @@ class SACModule(_PolicyActing, DefaultSACTorchRLModule):
     def _probabilities(self, observation: Any) -> tuple[Tensor, Tensor]:
         """(probabilities, log probabilities) of every discrete action."""
         logits = self.pi(self.pi_encoder({Columns.OBS: observation})[ENCODER_OUT])
-        if not self.masked:
-            log_probabilities = logits.log_softmax(dim=-1)
-            return log_probabilities.exp(), log_probabilities
-        mask = observation[MASK_KEY]
-        log_probabilities = mask_logits(logits, mask).log_softmax(dim=-1)
-        return log_probabilities.exp(), torch.where(mask > 0, log_probabilities, 0.0)
+        return masked_probabilities(logits, mask_of(observation, self.masked))
 
 
 class TQCModule(_PolicyActing, DefaultTQCTorchRLModule):

@@ -68,7 +68,9 @@ class NormalizeObservations(ConnectorV2):
             for episode, observation in zip(members, observations, strict=True):
                 episode.set_observations(at_indices=-1, new_data=self._apply(policy, observation))
                 # The episode checks new observations against its space: give it the new bounds.
-                episode.observation_space = self._space_of(episode)
+                space, agent = self.observation_space, episode.agent_id
+                several = agent is not None and isinstance(space, gym.spaces.Dict) and agent in space.spaces
+                episode.observation_space = space[agent] if several else space
         return batch
 
     def batch(self, policy: str, observations: Any, new: Any = None) -> Any:
@@ -78,11 +80,6 @@ class NormalizeObservations(ConnectorV2):
                 if len(leaf) and _is_normalised(path, leaf[0]):
                     self._add(policy, path, np.asarray(leaf, dtype=np.float64))
         return self._apply(policy, observations)
-
-    def _space_of(self, episode: Any) -> gym.Space:
-        space, agent = self.observation_space, episode.agent_id
-        several = agent is not None and isinstance(space, gym.spaces.Dict) and agent in space.spaces
-        return space[agent] if several else space
 
     def _learn(self, policy: str, observations: list) -> None:
         columns: dict[tuple, list] = {}

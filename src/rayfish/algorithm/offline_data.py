@@ -59,7 +59,9 @@ class RecordedData(OfflineData):
             return super().sample(num_samples, return_iterator, num_shards, module_state)
         if return_iterator:
             return [_Batches(self, num_samples)]
-        return _multi_agent(self.next_batch(num_samples) or self.next_batch(num_samples) or {})
+        batch = unflatten_dict(self.next_batch(num_samples) or self.next_batch(num_samples) or {})
+        modules = {module: SampleBatch(data) for module, data in batch.items()}
+        return MultiAgentBatch(modules, env_steps=sum(len(data) for data in modules.values()))
 
     def next_batch(self, num_samples: int) -> dict[str, Any] | None:
         """The next batch as RLlib's flat dictionary; None once at the end of each pass."""
@@ -146,8 +148,3 @@ class _Batches:
     def __iter__(self) -> Iterator[dict[str, Any]]:
         while (batch := self._data.next_batch(self._num_samples)) is not None:
             yield convert_to_torch_tensor(batch, device=self._device)
-
-
-def _multi_agent(batch: dict[str, Any]) -> MultiAgentBatch:
-    modules = {module: SampleBatch(data) for module, data in unflatten_dict(batch).items()}
-    return MultiAgentBatch(modules, env_steps=sum(len(data) for data in modules.values()))

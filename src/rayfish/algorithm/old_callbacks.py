@@ -1,41 +1,32 @@
 """Callbacks with the hooks of older RLlib (`worker, base_env, policies, episode`), run on today's.
 
 Today RLlib passes an env runner, a vector of environments and an episode of another class. The objects here
-have the attributes that old hooks use; numbers in `episode.custom_metrics` become `env/<name>`.
+have the attributes that old hooks use; numbers in `episode.custom_metrics` become `env/<name>`. Old code that
+calls `foreach_worker` gets the same workers.
 """
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial, partialmethod
 from typing import Any
 
 import numpy as np
 from ray.rllib.callbacks.callbacks import RLlibCallback
 
-from rayfish.algorithm.callback_hooks import OLD_ARGUMENTS
-from rayfish.algorithm.worker_names import RolloutWorker
+from rayfish.algorithm.callback_hooks import EPISODE_HOOKS, HOOKS, OLD_ARGUMENTS
 from rayfish.compat.rllib_internals import earlier_pieces
+from rayfish.envs.env_kind import layers
 from rayfish.errors import RayfishError
+from rayfish.models.summary import Model
 
-EPISODE_HOOKS = ("on_episode_created", "on_episode_start", "on_episode_step", "on_episode_end")
-_REST = (
-    "on_algorithm_init",
-    "on_train_result",
-    "on_evaluate_start",
-    "on_evaluate_end",
-    "on_sample_end",
-    "on_checkpoint_loaded",
-    "on_environment_created",
-    "on_env_runners_recreated",
-)
 _MOST_OPEN = 4096
 
 
 def adapted(cls: Any) -> Any:
     """`cls` itself, or what makes an adapter of it where one of its hooks takes an old argument."""
-    for name in (*EPISODE_HOOKS, *_REST):
+    for name in HOOKS:
         hook: Any = getattr(cls, name, None)
         own = callable(hook) and not getattr(hook, "__module__", "").startswith("ray.")
         if own and not inspect.signature(hook).parameters.keys().isdisjoint(OLD_ARGUMENTS):
@@ -63,8 +54,7 @@ class OldCallbacks(RLlibCallback):
         runner = given.get("env_runner")
         episode = self._seen(given["episode"])
         episode.update(given["episode"], given.get("prev_episode_chunks"), runner)
-        envs = OldEnvs(given.get("env"))
-        worker = OldWorker(runner, envs)
+        worker, envs = RolloutWorker(runner), OldEnvs(given.get("env"))
         old = {"worker": worker, "base_env": envs, "policies": worker.policy_map, "episode": episode}
         self._call(hook, {**given, **old, "env_index": given.get("env_index") or 0})
 
@@ -91,10 +81,10 @@ class OldCallbacks(RLlibCallback):
         self._call(hook, {"trainer": given.get("algorithm"), "worker": given.get("env_runner"), **given})
 
 
-for _name in EPISODE_HOOKS[:-1]:
-    setattr(OldCallbacks, _name, partialmethod(OldCallbacks._episode_call, _name))
-for _name in _REST:
-    setattr(OldCallbacks, _name, partialmethod(OldCallbacks._other_call, _name))
+for _name in HOOKS:
+    if _name != "on_episode_end":
+        _method = OldCallbacks._episode_call if _name in EPISODE_HOOKS else OldCallbacks._other_call
+        setattr(OldCallbacks, _name, partialmethod(_method, _name))
 
 
 class OldEnvs:
@@ -109,8 +99,8 @@ class OldEnvs:
         found = getattr(self._env, "envs", None)
         if found is None:
             raise RayfishError(
-                "a callback asks for single environments, which run in processes of their own",
-                "set rollouts.gym_env_vectorize_mode=sync",
+                f"{type(self._env).__name__} has no single environments in this process to call",
+                "add rollouts.runner=rllib rollouts.gym_env_vectorize_mode=sync",
             )
         return list(found)
 
@@ -131,15 +121,84 @@ class OldEnvs:
     get_unwrapped = get_sub_environments
 
 
-class OldWorker(RolloutWorker):
-    """`worker`: the env runner, with its environments as `base_env` has them."""
+class RolloutWorker:
+    """An env runner under the names of old RLlib's workers; every other attribute is the runner's own."""
 
-    def __init__(self, runner: Any, envs: OldEnvs) -> None:
-        super().__init__(runner)
-        self._envs = envs
+    def __init__(self, runner: Any) -> None:
+        self.runner = runner
+
+    @property
+    def policy_map(self) -> dict[str, WorkerPolicy]:
+        """The runner's policies by name."""
+        module = self.runner.module
+        members = module.items() if hasattr(module, "items") else [("default_policy", module)]
+        return {str(name): WorkerPolicy(str(name), member) for name, member in members}
+
+    def get_policy(self, policy_id: str | None = None) -> WorkerPolicy:
+        """One policy; without a name the only one, or the first."""
+        known = self.policy_map
+        name = policy_id or next(iter(known))
+        if name not in known:
+            raise RayfishError(f"there is no policy {name!r}; there are {', '.join(known)}", "name one")
+        return known[name]
+
+    def foreach_policy(self, function: Callable[[Any, str], Any]) -> list[Any]:
+        """`function(policy, name)` of every policy."""
+        return [function(policy, name) for name, policy in self.policy_map.items()]
+
+    def get_weights(self) -> dict[str, dict[str, Any]]:
+        """Policy -> name -> array."""
+        return {name: policy.get_weights() for name, policy in self.policy_map.items()}
+
+    def set_weights(self, weights: Mapping[str, Mapping[str, Any]]) -> None:
+        """Until the next iteration: the learner's weights replace them then."""
+        for name, values in weights.items():
+            self.get_policy(name).set_weights(values)
+
+    def foreach_env(self, function: Callable[[Any], Any]) -> list[Any]:
+        """`function(env)` of every environment here, as the user's class made it."""
+        return [function(env) for env in self._environments()]
+
+    @property
+    def env(self) -> Any:
+        """The first environment here; None where there is none."""
+        return next(iter(self._environments()), None)
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "runner":  # while it is unpickled
+            raise AttributeError(name)
+        return getattr(self.runner, name)
 
     def _environments(self) -> list[Any]:
-        return self._envs.envs
+        vector = getattr(self.runner, "env", None)
+        return [] if vector is None else [layers(env)[-1] for env in OldEnvs(vector).envs]
+
+
+class WorkerPolicy:
+    """A runner's copy of one policy; every other attribute is the module's own."""
+
+    def __init__(self, name: str, module: Any) -> None:
+        self.name = name
+        self._module = module
+
+    @property
+    def model(self) -> Model:
+        """The network, with `model.base_model.summary()`."""
+        title = f"{self.name}: {self._module.observation_space} -> {self._module.action_space}"
+        return Model(self._module, title)
+
+    def get_weights(self) -> dict[str, Any]:
+        """Weights by name, as arrays."""
+        return {name: value.copy() for name, value in self._module.get_state(inference_only=True).items()}
+
+    def set_weights(self, weights: Mapping[str, Any]) -> None:
+        """Takes over weights, until the next iteration brings the learner's."""
+        self._module.set_state(dict(weights))
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "_module":  # while it is unpickled
+            raise AttributeError(name)
+        return getattr(self._module, name)
 
 
 class OldEpisode:

@@ -33,7 +33,6 @@ class KeyRow:
     """One key as people read it.
 
     :param default: as it would be written
-    :param choices: the only values allowed; empty for any
     :param is_own: Rayfish's own key rather than one of RLlib's
     """
 

@@ -230,7 +230,10 @@ def _restore_runner(runner: Any, states: dict[str, bytes], name: str) -> bool:
         if state.get("running") is not None:
             runner.set_running_state(state["way"], _unpacked(state["running"]))
         elif state.get("envs") is not None:
-            _restore_vector(runner.env, state["way"], state["envs"])
+            inner, saved_envs = runner.env.unwrapped, state["envs"]
+            inner.envs = env_state.load(inner.envs, state["way"], saved_envs["envs"])
+            env_restarts.set_counters(inner.envs, saved_envs.get("restarts"))
+            rllib.put_back(inner, saved_envs["vector"])
     sampler, device = state["sampler"], rllib.device_of(runner)
     if torch.device(device).type != "cpu":
         sampler = {name: _on(device, value) for name, value in sampler.items()}
@@ -263,13 +266,6 @@ def _vector_state(vector: Any, way: str) -> dict[str, Any] | None:
         "vector": rllib.vector_state(inner),
         "restarts": env_restarts.counters(inner.envs),
     }
-
-
-def _restore_vector(vector: Any, way: str, state: dict[str, Any]) -> None:
-    inner = vector.unwrapped
-    inner.envs = env_state.load(inner.envs, way, state["envs"])
-    env_restarts.set_counters(inner.envs, state.get("restarts"))
-    rllib.put_back(inner, state["vector"])
 
 
 def _learner_state(learner: Any) -> bytes:

@@ -1,4 +1,4 @@
-"""The processes of an algorithm: their state, how often each died, and how to kill those that hang.
+"""The processes of an algorithm: calls into them, how often each died, and how to kill those that hang.
 
 RLlib only counts restarts; Ray's own table of actors also has which worker died, and how often it may again.
 """
@@ -19,6 +19,8 @@ from rayfish import threads
 from rayfish.algorithm.weights import local_learner
 from rayfish.compat.ray_internals import actor_row
 from rayfish.compat.rllib_internals import actors_of, has_lost_actors, learner_index
+from rayfish.errors import CodeError, RayfishError
+from rayfish.experiment.imports import user_frame
 from rayfish.supervise import watchdog
 
 if TYPE_CHECKING:
@@ -31,7 +33,6 @@ if TYPE_CHECKING:
 class WorkerStatus:
     """One env runner as Ray sees it.
 
-    :param pid: of its newest process
     :param deaths: how often its process ended; at most `limit` times it is restarted
     :param gone: not to be restarted again
     :param trains: its steps are for training, not for evaluation
@@ -140,6 +141,29 @@ def share_threads(algorithm: Algorithm, counts: dict[str, int]) -> None:
                 return update(*args, **kwargs)
 
         learner.update = update_with_threads
+
+
+def call(runner: Any, function: Callable[[Any], Any]) -> tuple[str, Any]:
+    """On a runner: ("", what the function returns), or (what it raised, None).
+
+    RLlib takes an exception for a fault of the runner: it would restart it and silently drop the result.
+    """
+    try:
+        return "", function(runner)
+    except RayfishError as error:
+        return str(error), None
+    except Exception as error:
+        frame = user_frame(error)
+        where = f" at {frame.filename}:{frame.lineno}" if frame else ""
+        return f"{type(error).__name__}{where}: {error}", None
+
+
+def answers(given: list[tuple[str, Any]]) -> list[Any]:
+    """What `call` returned on every runner; CodeError where the function failed on one of them."""
+    failed = next((text for text, _ in given if text), "")
+    if failed:
+        raise CodeError(f"the function failed on an env runner: {failed}", "fix that line")
+    return [value for _, value in given]
 
 
 def end_all(algorithm: Algorithm) -> None:

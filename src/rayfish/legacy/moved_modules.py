@@ -58,6 +58,7 @@ MOVED = {
     "rayfish.supervise.pulse": "rayfish.supervise.watchdog",
     "rayfish.algorithm.batched.rings": "rayfish.algorithm.batched.replay.rings",
     "rayfish.algorithm.batched.priorities": "rayfish.algorithm.batched.replay.priorities",
+    "rayfish.algorithm.batched.off_policy": "rayfish.algorithm.batched.algorithms",
     "rayfish.algorithm.batched.off_policy_learner": "rayfish.algorithm.batched.learner",
     "rayfish.algorithm.batched.replay_parts": "rayfish.algorithm.batched.replay.transitions",
     "rayfish.algorithm.recorded": "rayfish.algorithm.offline_data",

@@ -76,7 +76,6 @@ class Collector:
         time shares while RLlib's smoothed timers still remember the first slow iterations
     :param trained: which of RLlib's counters in `learners` is the steps trained on; "" where these are
         the steps sampled (RLlib's PPO, which counts the whole batch with every minibatch of it)
-    :param window: finished episodes that returns and lengths are means of
     """
 
     def __init__(
@@ -92,13 +91,14 @@ class Collector:
         self._runners = runners
         self._shares = TimeShares(parallel_envs)
         self._last_time: float | None = None
-        self.iteration = 0
-        """Iterations so far, earlier sessions included."""
-        self._env_steps = 0
-        self._episodes = 0
-        self._trained_steps = 0
-        self._total_s = 0.0
+        # Since the run began, earlier sessions included.
+        self._totals = {"iteration": 0, "env_steps": 0, "episodes": 0, "trained_steps": 0, "total_s": 0.0}
         self._windows: dict[str, deque[float]] = {}
+
+    @property
+    def iteration(self) -> int:
+        """Iterations so far, earlier sessions included."""
+        return int(self._totals["iteration"])
 
     def update(
         self, result: Mapping[str, Any], now: float, own: Mapping[str, Any] | None = None
@@ -109,20 +109,23 @@ class Collector:
         :param own: what callbacks added to the result in `on_train_result`
         """
         took = _number(result.get("time_this_iter_s")) or 0.0
-        self._total_s += took if self._last_time is None else max(0.0, now - self._last_time)
+        totals = self._totals
+        totals["total_s"] += took if self._last_time is None else max(0.0, now - self._last_time)
         self._last_time = now
-        self.iteration += 1
+        totals["iteration"] += 1
         runners: Mapping[str, Any] = result.get("env_runners") or {}
         steps = int(_number(runners.get("num_env_steps_sampled")) or 0)
-        self._env_steps += steps
-
-        line: dict[str, float] = {names.ITERATION: self.iteration, names.ENV_STEPS: self._env_steps}
+        totals["env_steps"] += steps
         rollout = self._rollout(runners)
-        line[names.EPISODES] = self._episodes
         everyone = (result.get("learners") or {}).get("__all_modules__") or {}
-        self._trained_steps += int(_number(everyone.get(self._trained)) or 0) if self._trained else steps
-        line[names.TRAINED_STEPS] = self._trained_steps
-        line |= rollout
+        totals["trained_steps"] += int(_number(everyone.get(self._trained)) or 0) if self._trained else steps
+        line: dict[str, float] = {
+            names.ITERATION: totals["iteration"],
+            names.ENV_STEPS: totals["env_steps"],
+            names.EPISODES: totals["episodes"],
+            names.TRAINED_STEPS: totals["trained_steps"],
+            **rollout,
+        }
         shares = self._shares.update(result, took)
         sampling_s = took * (1.0 - shares.get(names.EVAL_SHARE, 0.0))
         if steps and sampling_s > 0:
@@ -133,7 +136,7 @@ class Collector:
         line |= _learners(result.get("learners") or {})
         line |= self._env(runners)
         line |= {names.env(key): value for key, value in _flat(own or {})}
-        line[names.TIME_TOTAL] = self._total_s
+        line[names.TIME_TOTAL] = totals["total_s"]
         line[names.TIME_ITERATION] = took
         line |= shares
         line |= self._workers(result.get("fault_tolerance") or {})
@@ -141,22 +144,11 @@ class Collector:
 
     def state(self) -> dict[str, Any]:
         """What must be kept for the line after a resume to continue the line before it (plain JSON)."""
-        return {
-            "iteration": self.iteration,
-            "env_steps": self._env_steps,
-            "episodes": self._episodes,
-            "trained_steps": self._trained_steps,
-            "total_s": self._total_s,
-            "windows": {name: list(window) for name, window in self._windows.items()},
-        }
+        return {**self._totals, "windows": {name: list(window) for name, window in self._windows.items()}}
 
     def load_state(self, state: Mapping[str, Any]) -> None:
         """Continue from what `state()` returned."""
-        self.iteration = int(state["iteration"])
-        self._env_steps = int(state["env_steps"])
-        self._episodes = int(state["episodes"])
-        self._trained_steps = int(state.get("trained_steps", 0))
-        self._total_s = float(state["total_s"])
+        self._totals = {name: state.get(name, 0) for name in self._totals}
         self._windows = {name: deque(values, self._window) for name, values in state["windows"].items()}
         self._last_time = None
 
@@ -168,7 +160,7 @@ class Collector:
     def _rollout(self, runners: Mapping[str, Any]) -> dict[str, float]:
         data = _finished(runners)
         returns = _series(data.get("returns"))
-        self._episodes += len(returns)
+        self._totals["episodes"] += len(returns)
         line: dict[str, float | None] = {names.RETURN_MEAN: self._window_mean(names.RETURN_MEAN, returns)}
         window = self._windows[names.RETURN_MEAN]
         if window:

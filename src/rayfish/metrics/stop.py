@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from rayfish.errors import MOST_SHOWN, Problem, did_you_mean
+from rayfish.errors import MOST_SHOWN, Problem, suggest
 from rayfish.experiment.result_names import STOP_KEYS, todays_metric, why_gone
 from rayfish.metrics import names
 
@@ -132,15 +132,12 @@ def _problem(key: str, name: str, limit: Any, known: Sequence[str]) -> Problem |
         gone = why_gone(key)
         if gone is not None:
             return Problem(where, f"no result is called {key!r} any more", gone)
-        close = did_you_mean(key, known)
-        return Problem(
-            where,
-            f"no metric is called {key!r}, so this condition would never stop the run",
-            f"did you mean {' or '.join(close)}?"
-            if close
-            else f"use a metric, such as {names.RETURN_MEAN}, {names.ENV_STEPS}, {names.TIME_TOTAL}, or "
-            f"{names.env(key)} for a number that a callback or the environment reports",
+        hint = (
+            f"use a metric, such as {names.RETURN_MEAN}, {names.ENV_STEPS}, {names.TIME_TOTAL}, or "
+            f"{names.env(key)} for a number that a callback or the environment reports"
         )
+        what = f"no metric is called {key!r}, so this condition would never stop the run"
+        return Problem(where, what, suggest(key, known, hint))
     if limit is None:
         return None
     bounds = parse_limits(limit)

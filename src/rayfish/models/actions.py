@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from rayfish.models.spaces import onehot_sizes
+from rayfish.models.spaces import MASK_KEY, onehot_sizes
 
 TEMPERATURE = "softq_temperature"
 """Key of a Q network's model under which the temperature of SoftQ exploration is kept."""
@@ -23,20 +23,44 @@ MASKED = -1e9
 """Logit of a forbidden action: its probability is exactly 0 in float32, and sums stay finite."""
 
 
-def mask_logits(logits: Tensor, mask: Tensor) -> Tensor:
+def mask_of(observation: Any, masked: bool) -> Tensor | None:
+    """The action mask within observations, where they have one."""
+    return observation[MASK_KEY] if masked else None
+
+
+def mask_logits(logits: Tensor, mask: Tensor | None) -> Tensor:
     """Logits with the forbidden actions (mask 0) at `MASKED`."""
-    return torch.where(mask > 0, logits, MASKED)
+    return logits if mask is None else torch.where(mask > 0, logits, MASKED)
 
 
-def mask_values(values: Tensor, mask: Tensor) -> Tensor:
+def mask_values(values: Tensor, mask: Tensor | None) -> Tensor:
     """Q values with the forbidden actions at `MASKED`.
 
     A mask that forbids everything (terminal states, padding) forbids nothing here, or the target
     of a truncated step would be `MASKED`.
     """
+    if mask is None:
+        return values
     allowed = mask > 0
     allowed = allowed | ~allowed.any(dim=-1, keepdim=True)
     return torch.where(allowed, values, MASKED)
+
+
+def masked_probabilities(logits: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:
+    """(probabilities, log probabilities) of every discrete action; both 0 where it is forbidden.
+
+    The logarithm of a probability of 0 is only ever multiplied by that probability.
+    """
+    log_p = mask_logits(logits, mask).log_softmax(dim=-1)
+    return log_p.exp(), log_p if mask is None else torch.where(mask > 0, log_p, 0.0)
+
+
+def best_or_random(values: Tensor, mask: Tensor | None, epsilon: float) -> Tensor:
+    """The best actions, with probability `epsilon` a random allowed one in their place (while training)."""
+    noise = mask_values(torch.rand_like(values), mask)
+    best = values.argmax(dim=-1)
+    explores = torch.rand(best.shape, device=values.device) < epsilon
+    return torch.where(explores, noise.argmax(dim=-1), best)
 
 
 def choose(
@@ -94,7 +118,7 @@ def for_env(actions: np.ndarray, space: gym.Space, *, normalize: bool, clip: boo
     """Actions as the environment wants them: Box actions scaled from -1..1 to the bounds, or clipped."""
     if not isinstance(space, gym.spaces.Box):
         return actions
-    bounded = bool(np.all(space.bounded_below) and np.all(space.bounded_above))
+    bounded = space.is_bounded()
     actions = actions.reshape(actions.shape[0], *space.shape)
     if normalize and bounded:
         actions = space.low + (actions + 1.0) * (space.high - space.low) / 2.0

@@ -36,7 +36,18 @@ def build_network(
     if family is None:
         raise ModelError(f"{algo} has no Rayfish network", f"one of {', '.join(FAMILIES)}")
     if family == "q":
-        return q_network(observation_space, action_space, model)
+        if not isinstance(action_space, gym.spaces.Discrete):
+            what = f"DQN needs Discrete actions, this environment has {action_space}"
+            raise ModelError(what, "use PPO or SAC")
+        low, high = model.get("v_min"), model.get("v_max")
+        return QNetwork(
+            observation_space,
+            action_space,
+            model,
+            dueling=bool(model.get("dueling", True)),
+            atoms=int(model.get("num_atoms") or 1),
+            bounds=(-10.0 if low is None else float(low), 10.0 if high is None else float(high)),
+        )
     if family == "actor_critic":
         return actor_critic(observation_space, action_space, model, critic=critic and algo != "BC")
     return PolicyNetwork(observation_space, action_space, model)
@@ -83,18 +94,3 @@ def actor_critic(
     if model["custom_model"]:
         return CustomNetwork(observation_space, action_space, model, critic=critic)
     return ActorCritic(observation_space, action_space, model, critic=critic)
-
-
-def q_network(observation_space: gym.Space, action_space: gym.Space, model: Mapping[str, Any]) -> QNetwork:
-    """Q network of DQN."""
-    if not isinstance(action_space, gym.spaces.Discrete):
-        raise ModelError(f"DQN needs Discrete actions, this environment has {action_space}", "use PPO or SAC")
-    low, high = model.get("v_min"), model.get("v_max")
-    return QNetwork(
-        observation_space,
-        action_space,
-        model,
-        dueling=bool(model.get("dueling", True)),
-        atoms=int(model.get("num_atoms") or 1),
-        bounds=(-10.0 if low is None else float(low), 10.0 if high is None else float(high)),
-    )

@@ -6,6 +6,7 @@ Torch-free: `rayfish config check` runs it.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import gymnasium as gym
@@ -16,7 +17,6 @@ from rayfish.errors import ModelError, Problem, RayfishError, did_you_mean
 from rayfish.experiment.imports import require_place
 from rayfish.experiment.sections import OFFLINE
 from rayfish.experiment.source import require_class
-from rayfish.models.locate import locate
 from rayfish.models.options import (
     ELSEWHERE,
     FOR_BOX_ACTIONS,
@@ -44,6 +44,10 @@ ACTION_KINDS: dict[str, tuple[type[gym.Space], ...]] = {
 }
 """Algorithm -> the kinds of action space it can learn."""
 
+CLASS_NAME = "CustomModel"
+FOLDERS = ("model", "models")
+"""A bare `custom_model: name` is this class in `<name>.py` in one of these folders."""
+
 NO_MEMORY = ("SAC", "TQC", "CQL", "IQL", "DreamerV3")
 """Algorithms that take no LSTM (DreamerV3 has a memory of its own)."""
 
@@ -55,10 +59,7 @@ def problems(
     algo_name: str,
     paths: Sequence[str] = (),
 ) -> list[Problem]:
-    """Everything wrong with the model section and the spaces, for this algorithm.
-
-    :param paths: folders where a custom model is looked up
-    """
+    """Everything wrong with the model section and the spaces, for this algorithm."""
     section = model_section or {}
     found = section_problems(section, algo_name, paths)
     if isinstance(section, Mapping):
@@ -114,6 +115,29 @@ def _custom_problems(name: str, paths: Sequence[str]) -> list[Problem]:
     except RayfishError as error:
         return [Problem("training.model.custom_model", error.what, error.hint)]
     return []
+
+
+def locate(name: str, paths: Sequence[str]) -> str:
+    """`custom_model` as an import path or `file.py:Class`, which a bare name is turned into.
+
+    :param paths: folders beside which model/ and models/ are looked up, best first
+    :raises ModelError: a bare name has no file; names the nearest
+    """
+    if any(sign in name for sign in ".:/\\"):
+        return name
+    roots = dict.fromkeys([*(Path(path) for path in paths), Path.cwd()])
+    folders = [root / folder for root in roots for folder in FOLDERS]
+    for folder in folders:
+        if (folder / f"{name}.py").is_file():
+            return f"{folder / name}.py:{CLASS_NAME}"
+    known = [file.stem for folder in folders if folder.is_dir() for file in folder.glob("*.py")]
+    meant = did_you_mean(name, known)
+    raise ModelError(
+        f"custom_model {name!r}: there is no {name}.py in {', '.join(map(str, folders))}",
+        f"did you mean {meant[0]!r}?"
+        if meant
+        else f"put {name}.py with a class {CLASS_NAME} there, or write package.module:Class",
+    )
 
 
 def _key_problem(key: str, value: Any) -> Problem | None:

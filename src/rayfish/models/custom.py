@@ -12,11 +12,11 @@ from torch import Tensor, nn
 
 from rayfish.errors import ModelError, did_you_mean
 from rayfish.experiment.imports import load_object
-from rayfish.models.actions import mask_logits
+from rayfish.models.actions import mask_logits, mask_of
+from rayfish.models.check import locate
 from rayfish.models.encoder import Encoder, State
 from rayfish.models.layers import head
-from rayfish.models.locate import locate
-from rayfish.models.spaces import MASK_KEY, action_outputs, leaves, map_space, split_mask, without_mask
+from rayfish.models.spaces import action_outputs, leaves, map_space, split_mask, without_mask
 from rayfish.nested import map_nested
 
 
@@ -94,9 +94,7 @@ class CustomNetwork(nn.Module):
     def policy(self, observation: Any, state: State | None = None) -> tuple[Tensor, State, Tensor | None]:
         """(action distribution inputs, next state, the values for `value` to reuse)."""
         logits, value, after = self.outputs(observation, state)
-        if self.masked:
-            logits = mask_logits(logits, observation[MASK_KEY])
-        return logits, after, value
+        return mask_logits(logits, mask_of(observation, self.masked)), after, value
 
     def value(self, observation: Any, state: State | None = None, reuse: Tensor | None = None) -> Tensor:
         """State values: the model's own, or those of the critic that was added to it."""

@@ -13,11 +13,11 @@ import gymnasium as gym
 import torch
 from torch import Tensor, nn
 
-from rayfish.models.actions import mask_logits, mask_values
+from rayfish.models.actions import mask_logits, mask_of, mask_values
 from rayfish.models.custom import CustomNetwork
 from rayfish.models.encoder import Encoder, State
 from rayfish.models.layers import head
-from rayfish.models.spaces import MASK_KEY, action_outputs, split_mask
+from rayfish.models.spaces import action_outputs, split_mask
 
 FAMILIES: dict[str, str] = {
     **dict.fromkeys(("PPO", "APPO", "IMPALA", "BC", "MARWIL"), "actor_critic"),
@@ -40,7 +40,10 @@ class GaussianHead(nn.Module):
 
     def forward(self, features: Tensor) -> Tensor:
         """(..., inputs) to (..., 2 * action size)."""
-        out = self.net(features)
+        return self.bounded(self.net(features))
+
+    def bounded(self, out: Tensor) -> Tensor:
+        """The distribution inputs from what the last layer returns."""
         if self.free:
             mean, log_std = out, self.log_std.expand_as(out)
         else:
@@ -88,9 +91,7 @@ class ActorCritic(nn.Module):
         if state and self.critic_encoder is not None:
             state = state["actor"]
         features, after = self.encoder.encode(observation, state)
-        logits = self.pi(features)
-        if self.masked:
-            logits = mask_logits(logits, observation[MASK_KEY])
+        logits = mask_logits(self.pi(features), mask_of(observation, self.masked))
         return logits, after, features if self.shared else None
 
     def value(self, observation: Any, state: State | None = None, reuse: Tensor | None = None) -> Tensor:
@@ -155,9 +156,7 @@ class QNetwork(nn.Module):
         features, after = self.encoder.encode(observation, state)
         values = None if self.vf is None else self.vf(features)
         q, _, _ = q_values(self.af(features), values, self.atoms, self.bounds)
-        if self.masked:
-            q = mask_values(q, observation[MASK_KEY])
-        return q, after
+        return mask_values(q, mask_of(observation, self.masked)), after
 
 
 def q_values(
@@ -200,7 +199,5 @@ class PolicyNetwork(nn.Module):
     def forward(self, observation: Any, state: State | None = None) -> tuple[Tensor, State]:
         """(action distribution inputs, {})."""
         features, _ = self.encoder.encode(observation)
-        logits = self.pi(features)
-        if self.masked:
-            logits = mask_logits(logits, observation[MASK_KEY])
+        logits = mask_logits(self.pi(features), mask_of(observation, self.masked))
         return logits, {}

@@ -52,10 +52,7 @@ class Option:
     """One key of `training.model`.
 
     :param type: what may be written: int, float, bool, str, "list[int]", "dict", "filters"
-    :param default: the value when nothing is written
     :param doc: one or two sentences for the reference page and `--help`
-    :param choices: the accepted words, when only some are
-    :param nullable: whether null may be written
     """
 
     type: str
@@ -214,8 +211,6 @@ ELSEWHERE: dict[str, str] = {
 }
 """What other libraries call a model key -> its key here."""
 
-DEFAULTS: dict[str, Any] = {key: option.default for key, option in OPTIONS.items()}
-
 
 def unused(section: Mapping[str, Any]) -> list[tuple[str, str]]:
     """Keys that are set but have no effect, each with the key that would give it one."""
@@ -223,7 +218,7 @@ def unused(section: Mapping[str, Any]) -> list[tuple[str, str]]:
     return [
         (key, needed)
         for key, needed in NEEDS.items()
-        if model[key] != DEFAULTS[key]
+        if model[key] != OPTIONS[key].default
         and not model[needed]
         and not (key == "max_seq_len" and model["custom_model"])
     ]

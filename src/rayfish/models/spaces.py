@@ -30,8 +30,6 @@ class Leaf:
     """One leaf of an observation space.
 
     :param path: keys and indices from the root of what the model sees
-    :param space: the leaf's space
-    :param kind: how it is encoded
     """
 
     path: Path
@@ -78,36 +76,27 @@ def map_space(function: Callable[..., Any], space: gym.Space, *trees: Any) -> An
     return function(space, *trees)
 
 
-def leaves(space: gym.Space, *, convolve: bool = False) -> list[Leaf]:
+def leaves(space: gym.Space, *, convolve: bool = False, path: Path = ()) -> list[Leaf]:
     """The leaves of an observation space (without a mask), in a fixed order.
 
     :param convolve: treat small images as images too, because `conv_filters` is written
+    :param path: of the space within the whole observation
     """
-    found: list[Leaf] = []
-    _collect(space, (), convolve, found)
-    return found
-
-
-def _collect(space: gym.Space, path: Path, convolve: bool, found: list[Leaf]) -> None:
-    if isinstance(space, spaces.Dict):
-        for key in sorted(space.spaces, key=str):
-            _collect(space.spaces[key], (*path, key), convolve, found)
-    elif isinstance(space, spaces.Tuple):
-        for index, sub in enumerate(space.spaces):
-            _collect(sub, (*path, index), convolve, found)
-    elif isinstance(space, spaces.Discrete | spaces.MultiDiscrete):
-        found.append(Leaf(path, space, "onehot"))
-    elif isinstance(space, spaces.MultiBinary):
-        found.append(Leaf(path, space, "vector"))
-    elif isinstance(space, spaces.Box):
-        found.append(Leaf(path, space, "image" if is_image(space, convolve=convolve) else "vector"))
-    else:
-        where = f" at {'.'.join(map(str, path))!r}" if path else ""
-        raise ModelError(
-            f"observation space {type(space).__name__}{where} has no encoder",
-            "observations may be Box, Discrete, MultiDiscrete, MultiBinary, and Dict or Tuple of those; "
-            "wrap the environment, or write a custom_model",
-        )
+    if isinstance(space, spaces.Dict | spaces.Tuple):
+        keys = sorted(space.spaces, key=str) if isinstance(space, spaces.Dict) else range(len(space.spaces))
+        return [leaf for key in keys for leaf in leaves(space[key], convolve=convolve, path=(*path, key))]
+    if isinstance(space, spaces.Discrete | spaces.MultiDiscrete):
+        return [Leaf(path, space, "onehot")]
+    if isinstance(space, spaces.MultiBinary):
+        return [Leaf(path, space, "vector")]
+    if isinstance(space, spaces.Box):
+        return [Leaf(path, space, "image" if is_image(space, convolve=convolve) else "vector")]
+    where = f" at {'.'.join(map(str, path))!r}" if path else ""
+    raise ModelError(
+        f"observation space {type(space).__name__}{where} has no encoder",
+        "observations may be Box, Discrete, MultiDiscrete, MultiBinary, and Dict or Tuple of those; "
+        "wrap the environment, or write a custom_model",
+    )
 
 
 def is_image(space: spaces.Box, *, convolve: bool = False) -> bool:
@@ -115,9 +104,7 @@ def is_image(space: spaces.Box, *, convolve: bool = False) -> bool:
     if len(space.shape) not in (2, 3):
         return False
     height, width, _, _ = image_layout(space)
-    if min(height, width) >= SMALLEST_IMAGE:
-        return True
-    return convolve and len(space.shape) == 3
+    return min(height, width) >= SMALLEST_IMAGE or (convolve and len(space.shape) == 3)
 
 
 def image_layout(space: spaces.Box) -> tuple[int, int, int, bool]:

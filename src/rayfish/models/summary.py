@@ -8,10 +8,7 @@ from torch import nn
 
 
 def summary(module: nn.Module, title: str) -> str:
-    """Layers with parameters: name, kind, shapes, how many numbers.
-
-    :param title: the first line
-    """
+    """Layers with parameters: name, kind, shapes, how many numbers."""
     lines = [("layer", "kind", "shape", "parameters")]
     for name, part in module.named_modules():
         own = list(part.parameters(recurse=False))

@@ -18,7 +18,7 @@ from typing import Any
 
 from rayfish.algorithm import signatures
 from rayfish.algorithm.batched.eligibility import BATCHED, NATIVE, fit, saved
-from rayfish.algorithm.callback_hooks import require_adaptable
+from rayfish.algorithm.callback_hooks import HOOKS, require_adaptable
 from rayfish.algorithm.unused_keys import is_dead
 from rayfish.envs import build as envs
 from rayfish.envs import state
@@ -39,25 +39,6 @@ from rayfish.run import manifest, resources
 from rayfish.run.directory import DEFAULT_ROOT, find_checkpoint
 from rayfish.run.engine import RayOptions
 from rayfish.run.policy_files import read_policies
-
-MOMENTS = (
-    "on_algorithm_init",
-    "on_checkpoint_loaded",
-    "on_env_runners_recreated",
-    "on_environment_created",
-    "on_episode_created",
-    "on_episode_end",
-    "on_episode_start",
-    "on_episode_step",
-    "on_evaluate_end",
-    "on_evaluate_offline_end",
-    "on_evaluate_offline_start",
-    "on_evaluate_start",
-    "on_offline_eval_runners_recreated",
-    "on_sample_end",
-    "on_train_result",
-)
-"""The methods of a callback that RLlib calls."""
 
 CHOSEN = "chosen by the environment's spaces"
 """The origin of `algo.name` where nothing names an algorithm."""
@@ -332,8 +313,8 @@ def _require_callback(path: str, experiment: Experiment) -> None:
     """
     written = require_adaptable(path, experiment.paths)
     for name in methods(written) if written is not None else ():
-        close = did_you_mean(name, MOMENTS, most=1)
-        if name.startswith("on_") and name not in MOMENTS and close:
+        close = did_you_mean(name, HOOKS, most=1)
+        if name.startswith("on_") and name not in HOOKS and close:
             raise CodeError(
                 f"{path!r} has a method {name}, which RLlib never calls", f"did you mean {close[0]}?"
             )

@@ -249,7 +249,7 @@ class Trainer(TrainerNames):
             raise RayfishError(
                 f"{self.experiment.get('algo.name')} learns from recorded data and has no env runners"
             )
-        from rayfish.algorithm.worker_names import answers, call
+        from rayfish.algorithm.workers import answers, call
 
         return answers(group.foreach_env_runner(partial(call, function=function)))
 

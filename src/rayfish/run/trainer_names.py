@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -141,9 +140,9 @@ class Workers:
 
     def foreach_worker(self, function: Callable[[Any], Any]) -> list[Any]:
         """`function(worker)` on every env runner; `worker.get_policy()` and `worker.foreach_env` work."""
-        from rayfish.algorithm.worker_names import as_worker
+        from rayfish.algorithm.old_callbacks import RolloutWorker
 
-        return self._trainer.foreach_runner(partial(as_worker, function=function))
+        return self._trainer.foreach_runner(lambda runner: function(RolloutWorker(runner)))
 
     def foreach_env(self, function: Callable[[Any], Any]) -> list[list[Any]]:
         """`function(env)` on every environment, in a list for each env runner."""
@@ -155,7 +154,7 @@ class Workers:
 
     def local_worker(self) -> Any:
         """The env runner of the main process."""
-        from rayfish.algorithm.worker_names import RolloutWorker
+        from rayfish.algorithm.old_callbacks import RolloutWorker
 
         return RolloutWorker(self._trainer.algorithm.env_runner)
 

@@ -12,9 +12,9 @@ from rayfish.algorithm.batched.dqn import DQN, DQNSettings
 from rayfish.algorithm.batched.off_policy_networks import (
     AutogradQ,
     FusedQ,
+    Network,
+    OffPolicyUpdate,
     q_function,
-    update_target,
-    weights_of,
 )
 from tests.algorithm.batched.off_policy_parity import (
     BOX,
@@ -118,7 +118,7 @@ def test_the_target_network_follows_as_in_rllib():
 def test_whole_numbers_among_the_buffers_are_left_alone():
     main, target = torch.nn.BatchNorm1d(3), torch.nn.BatchNorm1d(3)
     main(torch.randn(5, 3))
-    update_target(weights_of([main]), weights_of([target]), 0.5)
+    OffPolicyUpdate({}, [(Network(main), Network(target))]).update_target(0.5)
     close(target.running_mean, main.running_mean * 0.5, 1e-6)
 
 

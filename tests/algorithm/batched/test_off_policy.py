@@ -9,7 +9,7 @@ import torch
 from ray.rllib.core.columns import Columns
 
 import rayfish
-from rayfish.algorithm.batched.off_policy import BatchedDQN, BatchedSAC
+from rayfish.algorithm.batched.algorithms import BatchedDQN, BatchedSAC
 from rayfish.algorithm.batched.replay.buffer import PrioritizedReplayBuffer, ReplayBuffer
 from rayfish.algorithm.batched.runner import actor_for
 from rayfish.algorithm.module import module_spec

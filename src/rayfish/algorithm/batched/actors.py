@@ -12,22 +12,18 @@ import torch
 from torch import Tensor
 
 from rayfish.algorithm.batched.distributions import distribution
-from rayfish.algorithm.batched.fused import fused, mask_of
+from rayfish.algorithm.batched.fused import fused
 from rayfish.algorithm.batched.off_policy_networks import policy_network, q_function
 from rayfish.algorithm.batched.ppo import DIST_INPUTS, LOGP
 from rayfish.algorithm.batched.rollout import Tree
 from rayfish.algorithm.batched.sampler import Actor, Decision
-from rayfish.models.actions import TEMPERATURE, mask_logits, mask_values
+from rayfish.models.actions import TEMPERATURE, best_or_random, mask_logits, mask_of, mask_values
 from rayfish.models.networks import q_values
-from rayfish.models.spaces import MASK_KEY
 from rayfish.nested import map_nested
 
 
 class ActorCriticActor(Actor):
-    """Acts with an actor-critic from `models/`.
-
-    :param explore: sample; otherwise the likeliest action
-    """
+    """Acts with an actor-critic from `models/`."""
 
     timeless = True
 
@@ -80,32 +76,18 @@ class DQNActor(Actor):
         """One action per row; `t` counts environment steps."""
         advantages, values = self._q(self._q.inputs(obs))
         q, _, _ = q_values(advantages, values, self._atoms, self._bounds)
-        mask = obs[MASK_KEY] if self._masked else None
-        if mask is not None:
-            q = mask_values(q, mask)
+        mask = mask_of(obs, self._masked)
+        q = mask_values(q, mask)
         if not self.explore:
             return Decision(q.argmax(dim=-1))
         if self._temperature:
             return Decision(torch.multinomial((q / self._temperature).softmax(dim=-1), 1).squeeze(-1))
-        return Decision(self._epsilon_greedy(q, mask, float(self._module.epsilon_schedule.update(t))))
-
-    def _epsilon_greedy(self, q: Tensor, mask: Tensor | None, epsilon: float) -> Tensor:
-        """The best actions, with probability epsilon a random allowed one in their place."""
-        greedy = q.argmax(dim=-1)
-        if epsilon <= 0.0:
-            return greedy
-        noise = torch.rand_like(q)
-        if mask is not None:
-            noise = mask_values(noise, mask)
-        explores = torch.rand(greedy.shape, device=q.device) < epsilon
-        return torch.where(explores, noise.argmax(dim=-1), greedy)
+        epsilon = float(self._module.epsilon_schedule.update(t))
+        return Decision(best_or_random(q, mask, epsilon) if epsilon > 0.0 else q.argmax(dim=-1))
 
 
 class SACActor(Actor):
-    """Draws from the policy, or takes its likeliest action.
-
-    :param module: a `SACModule`
-    """
+    """Draws from the policy, or takes its likeliest action."""
 
     def __init__(self, module: Any, *, explore: bool = True) -> None:
         self.explore = explore
@@ -116,9 +98,7 @@ class SACActor(Actor):
     @torch.no_grad()
     def act(self, obs: Tree, state: Tree | None, t: int = 0) -> Decision:
         """One action per row."""
-        dist_inputs = self._policy(self._policy.inputs(obs))
-        if self._masked:
-            dist_inputs = mask_logits(dist_inputs, obs[MASK_KEY])
+        dist_inputs = mask_logits(self._policy(self._policy.inputs(obs)), mask_of(obs, self._masked))
         if self._discrete:
             if not self.explore:
                 return Decision(dist_inputs.argmax(dim=-1))

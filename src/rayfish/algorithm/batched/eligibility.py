@@ -8,13 +8,15 @@ Imports no RLlib, unless a custom model is named: its class is loaded, to see wh
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import gymnasium as gym
 import numpy as np
 
+from rayfish.algorithm.callback_hooks import EPISODE_HOOKS
+from rayfish.algorithm.contradictions import BUFFERS
 from rayfish.envs.state import FRESH, PICKLE
 from rayfish.experiment.imports import load_object
 
@@ -26,6 +28,13 @@ BATCHED, RLLIB = "batched", "rllib"
 NATIVE, STACKED, PROCESSES, AGENTS = "native", "stacked", "processes", "agents"
 """Ways to step many environments as one: the environment's own vector, one after the other in this
 process, each in a process of its own, and the agents of several environments side by side."""
+
+_WAYS = {
+    NATIVE: "the environment's own vector",
+    STACKED: "environments one after the other in one process",
+    PROCESSES: "environments in processes of their own",
+    AGENTS: "the agents of all environments side by side",
+}
 
 ALGORITHMS = ("PPO", "APPO", "IMPALA", "DQN", "SAC")
 
@@ -49,20 +58,13 @@ _DEFAULT_CONNECTORS = (
     "learners.add_default_connectors_to_learner_pipeline",
     "training.add_default_connectors_to_learner_pipeline",
 )
-_EPISODE_HOOKS = (
-    "on_episode_created",
-    "on_episode_start",
-    "on_episode_step",
-    "on_episode_end",
-    "on_sample_end",
-)
+_HOOKS_WITH_EPISODES = (*EPISODE_HOOKS, "on_sample_end")
 
 
 @dataclass(frozen=True)
 class Fit:
     """Which runner steps the environments of an experiment.
 
-    :param runner: `batched` or `rllib`
     :param why: one sentence, for `run.json` and the console
     :param vector: how many environments are stepped as one
     """
@@ -79,20 +81,16 @@ class Fit:
 
 def fit(experiment: Experiment, info: EnvInfo) -> Fit:
     """The runner of an experiment, as `rollouts.runner` and what it needs allow."""
-    asked = experiment.rollouts.runner or "auto"
-    if asked == RLLIB:
-        return Fit(RLLIB, "rollouts.runner=rllib", _rllibs_vector(experiment, info))
-    reason = next(reasons(experiment, info), None)
-    if reason is not None:
-        return Fit(RLLIB, reason, _rllibs_vector(experiment, info))
+    if (experiment.rollouts.runner or "auto") == RLLIB:
+        reason = "rollouts.runner=rllib"
+    else:
+        checks = (_algorithm, _environment, _agents, _settings, _hooks, _model)
+        reason = next(filter(None, (check(experiment, info) for check in checks)), "")
+    if reason:
+        in_processes = "async" in _vector_mode(experiment) and info.kind == "single"
+        return Fit(RLLIB, reason, PROCESSES if in_processes else STACKED)
     vector = _vector(experiment, info)
-    words = {
-        NATIVE: "the environment's own vector",
-        STACKED: "environments one after the other in one process",
-        PROCESSES: "environments in processes of their own",
-        AGENTS: "the agents of all environments side by side",
-    }
-    return Fit(BATCHED, f"steps {words[vector]}, one pass of the policy for all", vector)
+    return Fit(BATCHED, f"steps {_WAYS[vector]}, one pass of the policy for all", vector)
 
 
 def saved(experiment: Experiment, info: EnvInfo) -> EnvInfo:
@@ -101,14 +99,6 @@ def saved(experiment: Experiment, info: EnvInfo) -> EnvInfo:
         way = FRESH if info.native_saved else PICKLE
         return replace(info, saved_by=way, not_saved=info.native_saved)
     return info
-
-
-def reasons(experiment: Experiment, info: EnvInfo) -> Iterator[str]:
-    """Why an experiment does not fit; nothing when it does."""
-    for check in (_algorithm, _environment, _agents, _settings, _hooks, _model):
-        reason = check(experiment, info)
-        if reason:
-            yield reason
 
 
 def _algorithm(experiment: Experiment, info: EnvInfo) -> str:
@@ -176,10 +166,9 @@ def _settings(experiment: Experiment, info: EnvInfo) -> str:
     if experiment.get("training.td_error_loss_fn") not in (None, "huber", "mse"):
         return "training.td_error_loss_fn is a function of your own"
     buffer = experiment.get("training.replay_buffer_config.type")
-    if buffer is not None and str(buffer) not in ("EpisodeReplayBuffer", "PrioritizedEpisodeReplayBuffer"):
+    if buffer is not None and str(buffer) not in BUFFERS:
         return f"the replay buffer {buffer} takes RLlib's episodes"
-    mode = str(experiment.get("rollouts.gym_env_vectorize_mode") or "").lower()
-    if mode == "vector_entry_point" and (info.kind == "multi" or not info.native):
+    if _vector_mode(experiment) == "vector_entry_point" and (info.kind == "multi" or not info.native):
         return f"the environment has no vector of its own{f' ({info.not_native})' if info.not_native else ''}"
     return ""
 
@@ -187,13 +176,13 @@ def _settings(experiment: Experiment, info: EnvInfo) -> str:
 def _hooks(experiment: Experiment, info: EnvInfo) -> str:
     """Callbacks that look at single episodes need RLlib's, which the batched path does not make."""
     section = experiment.section("callbacks")
-    for hook in _EPISODE_HOOKS:
+    for hook in _HOOKS_WITH_EPISODES:
         if section.get(hook) is not None:
             return f"callbacks.{hook} looks at RLlib's episodes"
     named = experiment.callbacks.callbacks_class or []
     for path in [named] if isinstance(named, str) else named:
         cls = load_object(path, experiment.paths)
-        for hook in _EPISODE_HOOKS:
+        for hook in _HOOKS_WITH_EPISODES:
             if _overridden(cls, hook):
                 return f"{hook} of {getattr(cls, '__name__', path)} looks at RLlib's episodes"
     return ""
@@ -227,22 +216,19 @@ def _model(experiment: Experiment, info: EnvInfo) -> str:
     return ""
 
 
-def _rllibs_vector(experiment: Experiment, info: EnvInfo) -> str:
-    mode = str(experiment.get("rollouts.gym_env_vectorize_mode") or "").lower()
-    return PROCESSES if "async" in mode and info.kind == "single" else STACKED
+def _vector_mode(experiment: Experiment) -> str:
+    return str(experiment.get("rollouts.gym_env_vectorize_mode") or "").lower()
 
 
 def _vector(experiment: Experiment, info: EnvInfo) -> str:
+    mode = _vector_mode(experiment)
     if info.kind == "multi":
         return AGENTS
     if experiment.environment.env_task_fn:
         return STACKED  # tasks are set in the single environments
-    mode = str(experiment.get("rollouts.gym_env_vectorize_mode") or "").lower()
     if "async" in mode:
         return PROCESSES
-    if "sync" in mode:
-        return STACKED
-    return NATIVE if info.native else STACKED
+    return NATIVE if info.native and "sync" not in mode else STACKED
 
 
 def stored_bytes(space: gym.Space[Any]) -> int:

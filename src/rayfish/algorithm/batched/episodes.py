@@ -18,11 +18,7 @@ def as_episodes(
     spaces: tuple[gym.Space | None, gym.Space | None] = (None, None),
     weights_seq_no: int = 0,
 ) -> list[SingleAgentEpisode]:
-    """One episode, or piece of one, per slot and end; copies, so that the memory can be used again.
-
-    :param spaces: of observations and actions
-    :param weights_seq_no: the number of the weights that acted
-    """
+    """One episode, or piece of one, per slot and end; copies, so that the memory can be used again."""
     host = indexed(rollout.to("cpu"))
     steps, slots = host.shape
     done, terminated = host.done.numpy(), host.terminated.numpy()

@@ -17,7 +17,6 @@ from torch import Tensor, nn
 from rayfish.models.actions import mask_logits
 from rayfish.models.encoder import ActionEncoder, Encoder, OnehotLeaf, VectorLeaf
 from rayfish.models.networks import ActorCritic, GaussianHead
-from rayfish.models.spaces import MASK_KEY
 
 _ACTIVATIONS = (nn.Tanh, nn.ReLU)
 
@@ -152,14 +151,7 @@ class FusedActorCritic:
 
     def _dist_inputs(self, out: Tensor, mask: Tensor | None) -> Tensor:
         """Distribution inputs from the output of the policy's last layer."""
-        head = self._gaussian
-        if head is not None:
-            if head.free:
-                mean, log_std = out, head.log_std.expand_as(out)
-            else:
-                mean, log_std = out.chunk(2, dim=-1)
-            out = torch.cat([mean, log_std.clamp(-head.clip, head.clip)], dim=-1)
-        return out if mask is None else mask_logits(out, mask)
+        return mask_logits(out if self._gaussian is None else self._gaussian.bounded(out), mask)
 
     def _through_head(self, d_dist_inputs: Tensor, gradients: dict[int, Tensor]) -> Tensor:
         """The gradient of the policy's last layer; a clipped deviation and a forbidden action pass none."""
@@ -198,11 +190,6 @@ def is_plain(encoder: nn.Module, *heads: nn.Module) -> bool:
     leaves = all(isinstance(leaf, VectorLeaf | OnehotLeaf) for leaf in encoder.features.leaves)
     stacks = [encoder.mlp, *(layers_of(head) for head in heads)]
     return leaves and all(isinstance(stack, nn.Sequential) and _simple(stack) for stack in stacks)
-
-
-def mask_of(obs: Any, masked: bool) -> Tensor | None:
-    """The action mask within observations."""
-    return obs[MASK_KEY] if masked else None
 
 
 def layers_of(head: nn.Module) -> nn.Sequential:

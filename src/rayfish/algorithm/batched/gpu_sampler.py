@@ -1,4 +1,4 @@
-"""Sampling from environments that live beside the policy: tensors in, tensors out, nothing leaves the device.
+"""Sampling from environments on the policy's device: tensors in, tensors out, nothing leaves the device.
 
 Such an environment is a Gymnasium `VectorEnv` in the autoreset mode SAME_STEP whose arrays are torch
 tensors and whose infos always hold `final_obs`, what every copy saw before it may have been reset. When
@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import gymnasium as gym
 import torch
 from gymnasium.vector import VectorWrapper
 from torch import Tensor
@@ -27,24 +28,24 @@ from rayfish.envs.vector import (
 )
 from rayfish.nested import first_leaf, map_nested
 
-IN_PLACE = "in_place"
-
 
 class ResidentVector(Vector):
-    """An environment of tensors, with the sums of its running episodes beside it.
+    """An environment of tensors, with the sums of its running episodes.
 
     :param clip: how rewards are clipped for the learner; returns are sums of the true ones
     """
+
+    counted = ("returns", "lengths", "finished")
 
     def __init__(self, env: Any, clip: Clip | None = None) -> None:
         super().__init__()
         self.env = env
         self.clip = clip
-        self.device = device_of(env.reset()[0])
+        self.device = first_leaf(env.reset()[0]).device
         self.num_slots = env.num_envs
         self.observation_space = env.single_observation_space
         self.action_space = env.single_action_space
-        self.in_place = bool((env.metadata or {}).get(IN_PLACE))
+        self.in_place = bool((env.metadata or {}).get("in_place"))
         self.returns = torch.zeros(self.num_slots, device=self.device)
         self.lengths = torch.zeros(self.num_slots, dtype=torch.int32, device=self.device)
 
@@ -55,10 +56,6 @@ class ResidentVector(Vector):
         obs, _ = self.env.reset(seed=seed)
         return obs
 
-    def state(self) -> dict[str, Any]:
-        """Sums of the running episodes."""
-        return {name: getattr(self, name) for name in ("returns", "lengths", "finished")}
-
     def clipped(self, rewards: Tensor) -> Tensor:
         """Rewards as the learner gets them."""
         if self.clip is None:
@@ -66,7 +63,7 @@ class ResidentVector(Vector):
         return rewards.sign() if self.clip.sign else rewards.clamp(self.clip.low, self.clip.high)
 
     def count(self, done: Tensor, returns: Tensor, lengths: Tensor) -> None:
-        """Take up the episodes that ended within a rollout, in the order of time."""
+        """Records the episodes that ended within a rollout, in the order of time."""
         at = done.nonzero()
         place = at[:, 0] * self.num_slots + at[:, 1]
         found = returns.view(-1)[place].tolist()
@@ -90,18 +87,18 @@ class TensorEnv(VectorWrapper):
 
 
 class ResidentSampler:
-    """The sampler for a `ResidentVector`; rollouts of one length, each in the memory of the one before.
-
-    :param scale: Box actions are scaled from -1..1 to the environment's bounds (`normalize_actions`)
-    :param clip: Box actions are clipped to the bounds (`clip_actions`)
-    """
+    """The sampler for a `ResidentVector`; rollouts of one length, each in the memory of the one before."""
 
     def __init__(
         self, vector: ResidentVector, actor: Actor, *, scale: bool = True, clip: bool = False
     ) -> None:
         self.vector = vector
         self.actor = actor
-        self._for_env = _Bounds(vector.action_space, vector.device, scale=scale, clip=clip)
+        space, is_box = vector.action_space, isinstance(vector.action_space, gym.spaces.Box)
+        self._scale = scale and is_box and space.is_bounded()
+        self._bounds: list[Tensor] | None = None
+        if self._scale or (is_box and clip and not scale):
+            self._bounds = [torch.as_tensor(bound, device=vector.device) for bound in (space.low, space.high)]
         self.device = vector.device
         self.clock = Clock()
         self.pace = vector.num_slots
@@ -181,6 +178,16 @@ class ResidentSampler:
             lengths.masked_fill_(done, 0)
             map_nested(lambda mine, new: mine.copy_(new), self.obs, after)
 
+    def _for_env(self, actions: Tensor) -> Tensor:
+        """Actions as the environment wants them, without leaving the device; see `models.actions.for_env`."""
+        if self._bounds is None:
+            return actions
+        low, high = self._bounds
+        actions = actions.view(-1, *low.shape)
+        if self._scale:
+            actions = low + (actions + 1.0) * (high - low) / 2.0
+        return torch.clamp(actions, low, high)
+
     def _last_observations(self, infos: dict[str, Any]) -> Tree:
         """Of every copy in every step: looking up which of them ended would leave the device."""
         found = last_observations(infos)
@@ -193,32 +200,3 @@ class ResidentSampler:
             steps = self._memory["steps"]
             self._memory[name] = map_nested(lambda leaf: leaf.new_empty((steps, *leaf.shape)), tree)
         return map_nested(lambda leaf, value: leaf[step].copy_(value), self._memory[name], tree)
-
-
-class _Bounds:
-    """Actions as the environment wants them, without leaving the device; see `models.actions.for_env`."""
-
-    def __init__(self, space: Any, device: torch.device, *, scale: bool, clip: bool) -> None:
-        self._bounds: tuple[Tensor, Tensor] | None = None
-        self._scale = False
-        if not hasattr(space, "bounded_below"):
-            return
-        bounded = bool(space.bounded_below.all() and space.bounded_above.all())
-        self._scale = scale and bounded
-        if self._scale or (clip and not scale):
-            low, high = (torch.as_tensor(bound, device=device) for bound in (space.low, space.high))
-            self._bounds = low, high
-
-    def __call__(self, actions: Tensor) -> Tensor:
-        if self._bounds is None:
-            return actions
-        low, high = self._bounds
-        actions = actions.view(-1, *low.shape)
-        if self._scale:
-            actions = low + (actions + 1.0) * (high - low) / 2.0
-        return torch.clamp(actions, low, high)
-
-
-def device_of(obs: Tree) -> torch.device:
-    """Where observations lie."""
-    return first_leaf(obs).device

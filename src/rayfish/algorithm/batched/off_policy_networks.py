@@ -16,14 +16,6 @@ from rayfish.models.networks import GaussianHead
 from rayfish.nested import first_leaf, map_nested
 
 
-def update_target(mains: list[Tensor], targets: list[Tensor], tau: float) -> None:
-    """Polyak averaging: targets = tau * mains + (1 - tau) * targets."""
-    if tau == 1.0:
-        torch_internals.copy_all(targets, mains)
-    else:
-        torch_internals.lerp_all(targets, mains, tau)
-
-
 def weights_of(networks: Iterable[nn.Module]) -> list[Tensor]:
     """Parameters and buffers of networks, in an order that is the same for a copy of them."""
     found = (tensor for network in networks for tensor in network.state_dict().values())
@@ -37,10 +29,7 @@ def huber(error: Tensor) -> Tensor:
 
 
 class OffPolicyUpdate:
-    """What the updates of DQN and SAC share: optimizers by name, and target networks that follow.
-
-    :param networks: each with its target copy
-    """
+    """What the updates of DQN and SAC share: optimizers by name, and target networks that follow."""
 
     metrics: Callable[[], dict[str, Tensor]]
     """The last batch's loss and figures about it; to be called before the next update."""
@@ -59,8 +48,11 @@ class OffPolicyUpdate:
             optimiser.attach()
 
     def update_target(self, tau: float) -> None:
-        """Moves the target networks towards the current ones."""
-        update_target(self._mains, self._targets, tau)
+        """Polyak averaging: targets = tau * mains + (1 - tau) * targets."""
+        if tau == 1.0:
+            torch_internals.copy_all(self._targets, self._mains)
+        else:
+            torch_internals.lerp_all(self._targets, self._mains, tau)
 
     def _step(self, grad_clip: float | None, grad_clip_by: str) -> dict[str, Tensor]:
         """One step of all optimizers; returns the norms of their gradients, under RLlib's names."""
@@ -259,10 +251,7 @@ class FusedCritic(Fused):
         self._chain.backward(gradient, optimiser.gradients, gradient.shape[0])
 
     def backward_to_actions(self, gradient: Tensor, width: int, optimiser: FlatOptimiser) -> Tensor:
-        """After `forward_twice`, the parameters' gradients from the first B rows; that of the own actions.
-
-        :param width: numbers in an action
-        """
+        """After `forward_twice`, the parameters' gradients from the first B rows; that of the own actions."""
         size = gradient.shape[0] // 2
         first = self._chain.backward(gradient.unsqueeze(-1), optimiser.gradients, size)
         return torch.mm(first[size:], self._chain.linear[0].weight[:, -width:])
@@ -316,7 +305,7 @@ def sac_networks(
 
 
 def _with_log_std(out: Tensor, pi: nn.Module) -> Tensor:
-    """The means and, where they are a parameter of the head, the log standard deviations beside them."""
+    """The means and, where they are a parameter of the head, the log standard deviations next to them."""
     if not isinstance(pi, GaussianHead) or not pi.free:
         return out
     return torch.cat([out, pi.log_std.expand_as(out)], dim=-1)

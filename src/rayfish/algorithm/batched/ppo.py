@@ -19,11 +19,12 @@ from torch import Tensor, nn
 
 from rayfish.algorithm.batched import gae
 from rayfish.algorithm.batched.distributions import Distribution, distribution
-from rayfish.algorithm.batched.fused import fused, mask_of
+from rayfish.algorithm.batched.fused import fused
 from rayfish.algorithm.batched.graphs import Replayed
 from rayfish.algorithm.batched.optimise import FlatOptimiser
 from rayfish.algorithm.batched.rollout import Rollout, Tree
 from rayfish.algorithm.batched.sequences import Sequences, split
+from rayfish.models.actions import mask_of
 from rayfish.nested import first_leaf, map_nested
 
 LOGP, DIST_INPUTS = "action_logp", "action_dist_inputs"
@@ -96,10 +97,7 @@ class Batch:
     def rows(self, index: Tensor | slice) -> Batch:
         """Some of the rows (or sequences), in the order of `index`."""
         return Batch(
-            **{
-                name: None if value is None else map_nested(lambda leaf: leaf[index], value)
-                for name, value in vars(self).items()
-            }
+            **{name: map_nested(lambda leaf: leaf[index], value) for name, value in vars(self).items()}
         )
 
 
@@ -363,8 +361,8 @@ class PPO:
         found = []
         for start in range(0, rows, _AT_ONCE):
             piece = slice(start, start + _AT_ONCE)
-            here = None if state is None else map_nested(lambda leaf, at=piece: leaf[at], state)
-            found.append(self.net.value(map_nested(lambda leaf, at=piece: leaf[at], obs), here))
+            here = [map_nested(lambda leaf, at=piece: leaf[at], tree) for tree in (obs, state)]
+            found.append(self.net.value(*here))
         return torch.cat(found) if len(found) > 1 else found[0]
 
 
@@ -466,11 +464,8 @@ def _order(rows: int, wanted: int, settings: PPOSettings, device: torch.device) 
 
 
 def _concatenated(batches: Sequence[Batch]) -> Batch:
-    def concatenated(*trees: Tree) -> Tree:
-        return None if trees[0] is None else map_nested(lambda *leaves: torch.cat(leaves), *trees)
-
-    columns = (vars(batch).values() for batch in batches)
-    return Batch(*(concatenated(*trees) for trees in zip(*columns, strict=True)))
+    columns = zip(*(vars(batch).values() for batch in batches), strict=True)
+    return Batch(*(map_nested(lambda *leaves: torch.cat(leaves), *trees) for trees in columns))
 
 
 def _flat(tree: Tree) -> Tree:

@@ -28,7 +28,6 @@ class Rollout:
 
     :param obs: [T, N, ...] what was seen before each step
     :param actions: [T, N, ...] as the policy chose them (not yet scaled to the environment's bounds)
-    :param rewards: [T, N]
     :param terminated: [T, N] the step ended the episode for good: nothing comes after it
     :param done: [T, N] the step ended the episode, by itself or by a time limit
     :param valid: [T, N] false where a slot only waited (an environment that resets in a step of its
@@ -93,23 +92,23 @@ class Rollout:
             mine = (slot >= start) & (slot < stop)
             cut.final_index = self.final_index[mine] // slots * (stop - start) + slot[mine] - start
             for name in ("final_obs", "final_state"):
-                setattr(cut, name, _over(getattr(self, name), lambda leaf: leaf[mine]))
+                setattr(cut, name, map_nested(lambda leaf: leaf[mine], getattr(self, name)))
         for name in dense:
-            setattr(cut, name, _over(getattr(self, name), lambda leaf: leaf[:, start:stop]))
+            setattr(cut, name, map_nested(lambda leaf: leaf[:, start:stop], getattr(self, name)))
         for name in ("last_obs", "last_state"):
-            setattr(cut, name, _over(getattr(self, name), lambda leaf: leaf[start:stop]))
+            setattr(cut, name, map_nested(lambda leaf: leaf[start:stop], getattr(self, name)))
         return cut
 
     def _mapped(self, function: Callable[[Tensor], Tensor]) -> Rollout:
         changed: dict[str, Any] = {
-            name: _over(value, function) for name, value in vars(self).items() if name not in _COUNTS
+            name: map_nested(function, value) for name, value in vars(self).items() if name not in _COUNTS
         }
         return Rollout(**changed, stream=self.stream, env_steps=self.env_steps)
 
     def __getstate__(self) -> dict[str, Any]:
         """Between processes as NumPy arrays, which Ray moves without copying."""
         return {
-            name: value if name in _COUNTS else _over(value, lambda leaf: leaf.cpu().numpy())
+            name: value if name in _COUNTS else map_nested(lambda leaf: leaf.cpu().numpy(), value)
             for name, value in vars(self).items()
         }
 
@@ -118,8 +117,4 @@ class Rollout:
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", message=".*not writable")
             for name, value in state.items():
-                setattr(self, name, value if name in _COUNTS else _over(value, torch.from_numpy))
-
-
-def _over(tree: Tree | None, function: Callable[[Tensor], Tensor]) -> Tree | None:
-    return None if tree is None else map_nested(function, tree)
+                setattr(self, name, value if name in _COUNTS else map_nested(torch.from_numpy, value))

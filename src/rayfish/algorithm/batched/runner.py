@@ -37,10 +37,12 @@ from rayfish.algorithm.batched.rollout import Rollout
 from rayfish.algorithm.batched.sampler import Actor, Normalise, Sampler
 from rayfish.algorithm.callbacks import REPORT
 from rayfish.algorithm.module import ActorCriticModule, DQNModule
-from rayfish.algorithm.normalise import NormalizeObservations, normaliser_in
+from rayfish.algorithm.normalise import normaliser_in
+from rayfish.compat import rllib_internals as rllib
 from rayfish.envs import restarts as env_restarts
 from rayfish.envs import state as env_state
 from rayfish.envs.agents import AgentsVector
+from rayfish.envs.env_kind import layers
 from rayfish.envs.restarts import RESTARTS_IN_A_ROW, RestartingVector, RestartsExhausted
 from rayfish.envs.rewards import clipped
 from rayfish.envs.state import FRESH
@@ -59,9 +61,7 @@ class SampledSteps:
         """Environment steps."""
         return self.steps
 
-    def agent_steps(self) -> int:
-        """The same here."""
-        return self.steps
+    agent_steps = env_steps
 
 
 class BatchedEnvRunner(SingleAgentEnvRunner):
@@ -195,7 +195,7 @@ class BatchedEnvRunner(SingleAgentEnvRunner):
         self._pull_state()
         self.metrics.log_value(WEIGHTS_SEQ_NO, self._weights_seq_no, window=1)
         self._needs_initial_reset |= force_reset
-        self._actor.explore = self.config.explore if explore is None else explore
+        self._sampler.actor.explore = self.config.explore if explore is None else explore
         with self.metrics.log_time(SAMPLE_TIMER):
             if num_episodes is not None:
                 samples: list[Any] = self._play(num_episodes)
@@ -285,7 +285,7 @@ class BatchedEnvRunner(SingleAgentEnvRunner):
             [again] = env_state.load([inner], way, state["envs"]["envs"])
             vars(inner).update(vars(again))
         vars(inner).update(state["envs"]["more"])
-        for layer, sums in zip(_layers(self.env), state["envs"].get("around", ()), strict=False):
+        for layer, sums in zip(_wrappers(self.env), state["envs"].get("around", ()), strict=False):
             vars(layer).update(sums)
         self.vector.set_state(state["vector"])
         self._sampler.restore(state["obs"], state["state"])
@@ -293,8 +293,7 @@ class BatchedEnvRunner(SingleAgentEnvRunner):
     def _env_state(self, way: str) -> dict[str, Any] | None:
         inner = self.env.unwrapped
         if hasattr(inner, "envs"):
-            kept = [name for name in _VECTOR if hasattr(inner, name)]
-            more = {name: getattr(inner, name) for name in kept if not isinstance(inner, AgentsVector)}
+            more = {} if isinstance(inner, AgentsVector) else rllib.vector_state(inner)
             counts = env_restarts.counters(inner.envs)
             return {"envs": env_state.dump(inner.envs, way), "more": more, "restarts": counts}
         if isinstance(inner, Vector) or hasattr(inner, "processes"):
@@ -305,28 +304,29 @@ class BatchedEnvRunner(SingleAgentEnvRunner):
             # The sums that wrappers of a vector keep (of clipped rewards).
             "around": [
                 {name: value for name, value in vars(layer).items() if isinstance(value, np.ndarray)}
-                for layer in _layers(self.env)
+                for layer in _wrappers(self.env)
             ],
             "restarts": env_restarts.counters([self.env]),
         }
 
     _sampled_steps = 0
 
-    @property
-    def _actor(self) -> Any:
-        assert self._sampler is not None
-        return self._sampler.actor
-
     def _new_sampler(self) -> Sampler | ResidentSampler:
         assert self.vector is not None
         self.policy.eval()  # a runner's copy never learns: dropout and the like are off
         actor = actor_for(self.policy, self.vector.action_space, explore=bool(self.config.explore))
         normaliser = normaliser_in(self._env_to_module)
+
+        def normalise(obs: Any, new: Any) -> Any:
+            """Observations through the runner's normaliser; it learns from them unless evaluating."""
+            assert normaliser is not None
+            return normaliser.batch(self.policy_id, obs, None if self.config.in_evaluation else new)
+
         sampler = sampler_for(
             self.vector,
             actor,
             self._device,
-            normalise=_Normaliser(normaliser, self) if normaliser is not None else None,
+            normalise=None if normaliser is None else normalise,
             scale=bool(self.config.normalize_actions),
             clip=bool(self.config.clip_actions),
         )
@@ -403,29 +403,9 @@ class BatchedEnvRunner(SingleAgentEnvRunner):
         )
 
 
-# What a synchronous vector of environments keeps besides the environments.
-_VECTOR = ("_autoreset_envs", "_env_obs", "_observations", "_rewards", "_terminations", "_truncations")
-
-
-def _layers(env: Any) -> list[Any]:
+def _wrappers(env: Any) -> list[Any]:
     """What is wrapped around a vector, the outermost first; restarts are saved by themselves."""
-    found = []
-    while "env" in vars(env):
-        found.append(env)
-        env = env.env
-    return [layer for layer in found if not isinstance(layer, RestartingVector)]
-
-
-class _Normaliser:
-    """Observations through the runner's normaliser; it learns from them unless evaluating."""
-
-    def __init__(self, connector: NormalizeObservations, runner: BatchedEnvRunner) -> None:
-        self._connector = connector
-        self._runner = runner
-
-    def __call__(self, obs: Any, new: Any) -> Any:
-        evaluating = self._runner.config.in_evaluation
-        return self._connector.batch(self._runner.policy_id, obs, None if evaluating else new)
+    return [layer for layer in layers(env)[:-1] if not isinstance(layer, RestartingVector)]
 
 
 def sampler_for(
@@ -437,7 +417,7 @@ def sampler_for(
     scale: bool,
     clip: bool,
 ) -> Sampler | ResidentSampler:
-    """The sampler of a vector; one of tensors stays beside the policy unless its numbers are needed here."""
+    """The sampler of a vector; one of tensors stays on its device unless its values are needed here."""
     if isinstance(vector, ResidentVector):
         if vector.device == torch.device(device) and normalise is None and actor.initial_state() is None:
             return ResidentSampler(vector, actor, scale=scale, clip=clip)

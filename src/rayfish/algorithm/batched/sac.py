@@ -18,8 +18,7 @@ from torch import Tensor
 from rayfish.algorithm.batched.off_policy_networks import Critic, OffPolicyUpdate, Policy, huber
 from rayfish.algorithm.batched.optimise import DenormalFreeOptimiser
 from rayfish.algorithm.batched.replay.buffer import Batch
-from rayfish.models.actions import mask_logits
-from rayfish.models.spaces import MASK_KEY
+from rayfish.models.actions import mask_of, masked_probabilities
 from rayfish.nested import map_nested
 
 _HALF_LOG_TAU = 0.5 * math.log(2 * math.pi)
@@ -174,7 +173,8 @@ class SAC(OffPolicyUpdate):
         """Computes the gradients of all losses but the temperature's, for Discrete actions."""
         size, actions = discount.shape[0], batch["actions"].long().unsqueeze(-1)
         inputs, now, after = self._inputs(batch, size)
-        p, log_p = self._probabilities(self._policy.forward(inputs, size), batch["both"])
+        mask = mask_of(batch["both"], self._masked)
+        p, log_p = masked_probabilities(self._policy.forward(inputs, size), mask)
         next_q = _minimum([critic(after) for critic in self._target_critics])
         tables = [critic.forward(now) for critic in self._critics]
         next_value = (p[size:] * (next_q - alpha * log_p[size:])).sum(dim=-1)
@@ -197,15 +197,6 @@ class SAC(OffPolicyUpdate):
             map_nested(lambda leaf: leaf[:size], inputs),
             map_nested(lambda leaf: leaf[size:], inputs),
         )
-
-    def _probabilities(self, logits: Tensor, both: Any) -> tuple[Tensor, Tensor]:
-        """(probabilities, their logarithms) of every action; both 0 where it is forbidden."""
-        if not self._masked:
-            log_p = logits.log_softmax(dim=-1)
-            return log_p.exp(), log_p
-        mask = both[MASK_KEY]
-        log_p = mask_logits(logits, mask).log_softmax(dim=-1)
-        return log_p.exp(), torch.where(mask > 0, log_p, 0.0)
 
 
 class SquashedSample:

@@ -109,9 +109,7 @@ class Storage:
 
     def get(self, name: str) -> Tree:
         """[T, N, ...] of what was kept under a name; None when nothing was."""
-        if name not in self._trees:
-            return None
-        return map_nested(lambda leaf: leaf[: self.steps], self._trees[name])
+        return map_nested(lambda leaf: leaf[: self.steps], self._trees.get(name))
 
     def outcome(self, step: int, result: StepResult) -> None:
         """Keep the result of a step of the environments."""
@@ -158,10 +156,7 @@ class Ends:
         if self.ordered:
             return found
         order = index.argsort().to(device)
-        return {
-            name: None if tree is None else map_nested(lambda leaf: leaf[order], tree)
-            for name, tree in found.items()
-        }
+        return {name: map_nested(lambda leaf: leaf[order], tree) for name, tree in found.items()}
 
 
 class Sampler:
@@ -198,16 +193,13 @@ class Sampler:
         """Begin new episodes everywhere."""
         first_obs = self.vector.reset(seed)
         self.obs = self._seen(first_obs, _rows(first_obs, self.vector.present))
-        first = self.actor.initial_state()
         slots = self.vector.num_slots
-        self.state = (
-            None if first is None else map_nested(lambda leaf: _repeated(leaf, slots, self.device), first)
-        )
+        self.state = map_nested(lambda leaf: _repeated(leaf, slots, self.device), self.actor.initial_state())
 
     def restore(self, obs: Tree, state: Tree | None) -> None:
         """Continue from the observations and states of a snapshot."""
         self.obs = obs
-        self.state = None if state is None else map_nested(lambda leaf: leaf.to(self.device), state)
+        self.state = map_nested(lambda leaf: leaf.to(self.device), state)
 
     @torch.no_grad()
     def collect(self, steps: int, t: int = 0, least: int = 0) -> Rollout:
@@ -267,7 +259,7 @@ class Sampler:
         self.state = state
         if result.ended.size:
             at = torch.from_numpy(result.ended).to(self.device)
-            last = None if state is None else map_nested(lambda leaf: leaf[at], state)
+            last = map_nested(lambda leaf: leaf[at], state)
             seen = self._seen(result.final_obs, result.final_obs if result.final_apart else None)
             final_obs = map_nested(lambda leaf: leaf.to(self.device), seen)
             ends.add(step, result.ended, final_obs, last)
@@ -310,9 +302,8 @@ def _cut(step: int, lost: np.ndarray, storage: Storage, ends: Ends) -> None:
         return
     storage.done[step - 1, running] = True
     at = torch.from_numpy(running)
-    states = storage.get("states")
-    seen = map_nested(lambda leaf: leaf[step][at.to(leaf.device)], storage.get("obs"))
-    state = None if states is None else map_nested(lambda leaf: leaf[step][at.to(leaf.device)], states)
+    trees = (storage.get("obs"), storage.get("states"))
+    seen, state = (map_nested(lambda leaf: leaf[step][at.to(leaf.device)], tree) for tree in trees)
     ends.add(step - 1, running, seen, state)
     ends.ordered = False
 

@@ -21,7 +21,6 @@ class Sequences:
 
     :param index: [S, L] `t * N + n` of each step; padding repeats the first step of its sequence
     :param weight: [S, L] 1 for steps, 0 for padding
-    :param shape: (T, N) of the rollout
     """
 
     index: Tensor

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import torch
+from ray.rllib.core import DEFAULT_MODULE_ID
 from ray.rllib.env import INPUT_ENV_SINGLE_SPACES, INPUT_ENV_SPACES
 from ray.rllib.env.env_context import EnvContext
 from ray.tune.registry import ENV_CREATOR, _global_registry
@@ -35,7 +36,6 @@ class Measurement:
     """The speed of one way of stepping.
 
     :param way: as in `eligibility`
-    :param envs: environments stepped together
     :param steps_per_s: environment steps, the policy's pass included
     :param env_share: how much of that time was the environments'
     :param ready_s: seconds until the first step could be taken
@@ -85,13 +85,13 @@ class Bench:
 
     def _policy(self, experiment: Experiment, info: EnvInfo) -> Any:
         """The module that acts, untrained; of several agents, the one they share."""
-        spaces = (info.observation_space, info.action_space)
+        policy = next(iter(policies_of(experiment))) if info.kind == "multi" else DEFAULT_MODULE_ID
+        spaces = dict.fromkeys(
+            (INPUT_ENV_SPACES, INPUT_ENV_SINGLE_SPACES, policy), (info.observation_space, info.action_space)
+        )
         if info.kind != "multi":
-            known = {INPUT_ENV_SPACES: spaces, INPUT_ENV_SINGLE_SPACES: spaces, "default_policy": spaces}
-            return self._config.get_rl_module_spec(spaces=known, inference_only=True).build()
-        policy = next(iter(policies_of(experiment)))
-        known = {INPUT_ENV_SPACES: spaces, INPUT_ENV_SINGLE_SPACES: spaces, policy: spaces}
-        return self._config.get_multi_rl_module_spec(spaces=known, inference_only=True).build()[policy]
+            return self._config.get_rl_module_spec(spaces=spaces, inference_only=True).build()
+        return self._config.get_multi_rl_module_spec(spaces=spaces, inference_only=True).build()[policy]
 
 
 def _rate(sampler: Sampler | ResidentSampler, seconds: float) -> float:

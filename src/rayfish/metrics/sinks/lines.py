@@ -71,7 +71,6 @@ def roll_back(
 
     :param at: the last line's number to keep; None keeps all
     :param number: a line's number; None where it is unknown
-    :param sound: whether a line can be read
     :param quick: the same at a glance; False where that is not certain
     :param begun: whether the end of the file may be a line that a crash cut short
     """

@@ -11,6 +11,7 @@ observation if that comes first, and say how many steps they span.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -352,7 +353,7 @@ class ReplayBuffer:
 
     def _make_room(self, rollout: Rollout) -> np.ndarray:
         """Rings for a new stream, or for another number of slots in one; what fits of the old is kept."""
-        before = _Past(self) if self._streams else None
+        before = SimpleNamespace(**vars(self)) if self._streams else None
         slots = {stream: columns.size for stream, columns in self._streams.items()}
         slots[rollout.stream] = rollout.shape[1]
         ends = np.cumsum([0, *slots.values()])
@@ -365,8 +366,43 @@ class ReplayBuffer:
             self._allocate(rows, columns, like)
         self._streams = streams
         if before is not None:
-            before.go_on_in(self)
+            self._take_over(before)
         return streams[rollout.stream]
+
+    def _take_over(self, before: Any) -> None:
+        """Copies the newest steps that the buffer had before, of every stream, as many as fit."""
+        added = self.episodes_added
+        for stream, columns in before._streams.items():
+            for old, new in zip(columns, self._streams[stream], strict=False):
+                self._copy_column(before, int(old), int(new))
+        self.episodes_evicted = added - (self.episodes_added - added)
+        self.episodes_added = added
+        self._rings.refresh()
+
+    def _copy_column(self, before: Any, old: int, new: int) -> None:
+        past, rings = before._rings, self._rings
+        source = past.history(old, rings.rows - 1)
+        count = source.size
+        target = np.arange(count) * rings.columns + new
+        rings.heads[new], rings.counts[new] = count % rings.rows, count
+        rings.known[new], rings.ended[new] = past.known[old], past.ended[old]
+        rings.used_rows = max(rings.used_rows, min(rings.rows, count + 1))
+        here, there = self._there(source), self._there(target)
+        head = self._there(past.head_places(np.array([old])))
+        for name in STEP_ARRAYS:
+            self._arrays[name].index_copy_(0, there, before._arrays[name].index_select(0, here))
+        for array, held in pairs(self._arrays["obs"], before._arrays["obs"]):
+            array.index_copy_(0, there, held.index_select(0, here))
+            array[int(rings.heads[new]) * rings.columns + new] = held[int(head)]
+        stores = before._final_of[source]
+        ends = np.flatnonzero(stores >= 0)
+        if ends.size:
+            kept = self._there(stores[ends])
+            self._store_finals(
+                target[ends], map_nested(lambda held: held.index_select(0, kept), before._arrays["obs"])
+            )
+        if isinstance(self, PrioritizedReplayBuffer) and count:
+            self._priorities.put(there, before._priorities.of(here))
 
     def _allocate(self, rows: int, columns: int, like: dict[str, Tree]) -> None:
         """Empty arrays, whose rows are as those of `like`."""
@@ -495,7 +531,6 @@ class PrioritizedReplayBuffer(ReplayBuffer):
         """Gives steps the priorities of their errors.
 
         :param indices: of a batch, before anything else was added
-        :param td_errors: absolute errors
         """
         errors = td_errors.detach().clamp(min=_LOWEST).to(torch.float64)
         torch.maximum(self._highest, errors.max(), out=self._highest)
@@ -542,49 +577,3 @@ class PrioritizedReplayBuffer(ReplayBuffer):
             self._priorities = Priorities(0, self.device)
         self._highest = torch.tensor(highest, dtype=torch.float64, device=self.device)
         self._priorities.load(self._there(leaves.copy()), self._there(sums.copy()))
-
-
-class _Past:
-    """What a buffer held before its rings were made again."""
-
-    def __init__(self, buffer: ReplayBuffer) -> None:
-        self._streams = buffer._streams
-        self._rings = buffer._rings
-        self._arrays = buffer._arrays
-        self._final_of = buffer._final_of
-        self._priorities: Priorities | None = getattr(buffer, "_priorities", None)
-
-    def go_on_in(self, buffer: ReplayBuffer) -> None:
-        """Copies the newest steps of every stream that is still there, as many as fit."""
-        added = buffer.episodes_added
-        for stream, columns in self._streams.items():
-            for old, new in zip(columns, buffer._streams[stream], strict=False):
-                self._copy_column(buffer, int(old), int(new))
-        buffer.episodes_evicted = added - (buffer.episodes_added - added)
-        buffer.episodes_added = added
-        buffer._rings.refresh()
-
-    def _copy_column(self, buffer: ReplayBuffer, old: int, new: int) -> None:
-        before, rings = self._rings, buffer._rings
-        source = before.history(old, rings.rows - 1)
-        count = source.size
-        target = np.arange(count) * rings.columns + new
-        rings.heads[new], rings.counts[new] = count % rings.rows, count
-        rings.known[new], rings.ended[new] = before.known[old], before.ended[old]
-        rings.used_rows = max(rings.used_rows, min(rings.rows, count + 1))
-        here, there = buffer._there(source), buffer._there(target)
-        head = buffer._there(before.head_places(np.array([old])))
-        for name in STEP_ARRAYS:
-            buffer._arrays[name].index_copy_(0, there, self._arrays[name].index_select(0, here))
-        for array, held in pairs(buffer._arrays["obs"], self._arrays["obs"]):
-            array.index_copy_(0, there, held.index_select(0, here))
-            array[int(rings.heads[new]) * rings.columns + new] = held[int(head)]
-        stores = self._final_of[source]
-        ends = np.flatnonzero(stores >= 0)
-        if ends.size:
-            kept = buffer._there(stores[ends])
-            buffer._store_finals(
-                target[ends], map_nested(lambda held: held.index_select(0, kept), self._arrays["obs"])
-            )
-        if self._priorities is not None and count and isinstance(buffer, PrioritizedReplayBuffer):
-            buffer._priorities.put(there, self._priorities.of(here))

@@ -47,10 +47,7 @@ def to_episodes(replay: ReplayBuffer) -> list[SingleAgentEpisode]:
 
 
 def fill(replay: ReplayBuffer, episodes: Sequence[SingleAgentEpisode], slots: dict[int, int]) -> None:
-    """Puts episodes into an array buffer, oldest first, side by side in the slots of its streams.
-
-    :param slots: of each stream
-    """
+    """Puts episodes into an array buffer, oldest first, side by side in the slots of its streams."""
     episodes = [episode for episode in episodes if len(episode)]
     streams = [stream for stream, count in slots.items() for _ in range(count)]
     for start in range(0, len(episodes), len(streams)):
@@ -110,9 +107,7 @@ def _slots(algorithm: Any) -> dict[int, int]:
     group = algorithm.env_runner_group
     if not group.num_remote_env_runners():
         return {0: group.local_env_runner.vector.num_slots}
-    found = group.foreach_env_runner(_slots_of, local_env_runner=False)
+    found = group.foreach_env_runner(
+        lambda runner: (runner.worker_index, runner.vector.num_slots), local_env_runner=False
+    )
     return dict(sorted(found))
-
-
-def _slots_of(runner: Any) -> tuple[int, int]:
-    return runner.worker_index, runner.vector.num_slots

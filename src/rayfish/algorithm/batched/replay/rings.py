@@ -1,4 +1,4 @@
-"""The books of a replay buffer: which row of which ring holds what. Plain NumPy, never on a GPU.
+"""The bookkeeping of a replay buffer: which row of which ring holds what. Plain NumPy, never on a GPU.
 
 There is one ring per slot (a column). Its head is the row of the observation that waits for its action;
 behind it lie the steps, newest first.
@@ -53,10 +53,7 @@ class Rings:
         return (rows % self.rows * self.columns + columns).reshape(-1)
 
     def advance(self, columns: np.ndarray, done: np.ndarray, valid: np.ndarray | None) -> int:
-        """Moves the heads over the steps of a rollout; says how many those were.
-
-        :param done: [T, N] the step ended an episode
-        """
+        """Moves the heads over the steps of a rollout; returns how many those were."""
         steps, slots = done.shape
         if valid is None:
             fresh, newest, seen = np.full(slots, steps), np.full(slots, steps - 1), np.ones(slots, bool)

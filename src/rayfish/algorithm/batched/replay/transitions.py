@@ -45,10 +45,7 @@ def empty_rows(rows: int, like: Tensor, device: torch.device) -> Tensor:
 
 @contextmanager
 def within_memory(capacity: int, like: Tree, device: torch.device) -> Iterator[None]:
-    """Turns a failed allocation of a buffer into a message with the capacity that fits.
-
-    :param like: what a row of it holds
-    """
+    """Turns a failed allocation of a buffer into a message with the capacity that fits."""
     try:
         yield
     except (OSError, MemoryError, RuntimeError) as error:
@@ -82,7 +79,6 @@ def newest(rollout: Rollout, steps: int) -> Rollout:
     cut = {
         name: map_nested(lambda leaf: leaf[first:], getattr(rollout, name))
         for name in ("obs", *STEP_ARRAYS, "done", "valid")
-        if getattr(rollout, name) is not None
     }
     return replace(
         rollout,
