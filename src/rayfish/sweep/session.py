@@ -18,7 +18,7 @@ from rayfish.report.sweep_page import prepare, write_page
 from rayfish.run.directory import tags_of
 from rayfish.run.engine import RayOptions, running_ray
 from rayfish.run.lease import Taken, this_process
-from rayfish.run.resources import require_answer
+from rayfish.run.resources import GPU_KEYS, require_answer
 from rayfish.streams import steady
 from rayfish.supervise.logs import capture
 from rayfish.supervise.signals import Interrupts
@@ -220,12 +220,15 @@ def _usual_resources(plan: Plan) -> Resources:
 
 def _smaller(plan: Plan, resources: Resources, room: capacity.Capacity, at: str | None) -> str:
     """The next step where not even one trial fits."""
-    if plan.kind != "experiment":
+    if not isinstance(plan.target, ExperimentTarget):
         larger = "use a larger cluster" if at else "give --ray-num-cpus to oversubscribe"
         return f"lower search.resources (cpu may be a fraction), or {larger}"
-    cpus = room.total("CPU")
-    own = resources.bundles[0].get("CPU", 0.0)
-    if own <= cpus and len(resources.bundles) > 1:
-        each = max(bundle.get("CPU", 0.0) for bundle in resources.bundles[1:]) or 1.0
-        return f"set rollouts.num_env_runners to at most {int((cpus - own) // each)}, or use a larger cluster"
+    if resources.total("GPU") > room.total("GPU"):
+        base = plan.target.base
+        keys = [f"{key}=0" for key in GPU_KEYS if base.get(key) or key in plan.space.keys]
+        return f"set {' and '.join(keys)}, or use a cluster with more GPUs"
+    own, *workers = (bundle.get("CPU", 0.0) for bundle in resources.bundles)
+    fitting = (room.total("CPU") - own) // (max(workers, default=0.0) or 1.0)
+    if 0 <= fitting < len(workers):
+        return f"set rollouts.num_env_runners to at most {fitting:g}, or use a larger cluster"
     return "ask for less, or use a larger cluster with --on ADDRESS"
