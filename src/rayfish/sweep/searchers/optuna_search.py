@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import math
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
@@ -238,15 +237,18 @@ def named(name: Any, key: str, default: str, known: Mapping[str, str], where: st
 @contextmanager
 def quiet() -> Iterator[None]:
     """Optuna without its log lines and its warnings about what is experimental."""
-    log = logging.getLogger("optuna")
-    level = log.level
-    log.setLevel(logging.ERROR)
+    from optuna import logging
+
+    level = (
+        logging.get_verbosity()
+    )  # also sets the level, the first time
+    logging.set_verbosity(logging.ERROR)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
             yield
         finally:
-            log.setLevel(level)
+            logging.set_verbosity(level)
 
 
 def _pruner_arguments(kind: str) -> list[str]:
