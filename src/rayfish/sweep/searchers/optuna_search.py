@@ -239,9 +239,7 @@ def quiet() -> Iterator[None]:
     """Optuna without its log lines and its warnings about what is experimental."""
     from optuna import logging
 
-    level = (
-        logging.get_verbosity()
-    )  # also sets the level, the first time
+    level = logging.get_verbosity()  # also sets the level, the first time
     logging.set_verbosity(logging.ERROR)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
