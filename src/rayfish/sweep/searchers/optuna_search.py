@@ -10,14 +10,11 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 from rayfish.errors import ConfigError, MissingExtra, Problem, suggest
-from rayfish.sweep.records import DONE, STOPPED
 from rayfish.sweep.searchers.base import (
     CATEGORY,
     METHOD_CONFIG,
-    OPEN,
     WHOLE,
     Axis,
-    Known,
     Searcher,
     arguments,
     axes,
@@ -108,15 +105,8 @@ class OptunaSearcher(Searcher):
             else:
                 self.study.tell(trial, state=TrialState.FAIL)
 
-    def recall(self, points: Sequence[Known]) -> None:
-        """Asks for the recorded points again, with their values given, and reports what they reported."""
-        for point in sorted(points, key=lambda known: known.number):
-            self._ask(point.number, point.params)
-            for step, value in point.curve:
-                self.report(point.number, step, value)
-            if point.state != OPEN:
-                score = point.value if point.state in (DONE, STOPPED) else None
-                self.tell(point.number, score, pruned=point.state == STOPPED)
+    def _take(self, number: int, params: Mapping[str, Any]) -> None:
+        self._ask(number, params)
 
     def _ask(self, number: int, given: Mapping[str, Any]) -> dict[str, Any]:
         with quiet():
@@ -195,12 +185,12 @@ def make_sampler(config: Mapping[str, Any], seed: int) -> tuple[str, optuna.samp
 def pruner_in(config: Mapping[str, Any]) -> optuna.pruners.BasePruner:
     """The pruner that `search.method_config` asks for.
 
-    Its settings are written beside it, or in `pruner_config`: a sampler has an `n_startup_trials` too.
+    Its settings are written next to it, or in `pruner_config`: a sampler has an `n_startup_trials` too.
     """
     kind = named(config.get("pruner"), "pruner", "median", PRUNERS)
     known = [name for name in _pruner_arguments(kind) if name != "n_startup_trials"]
-    beside = {key: value for key, value in config.items() if key in known}
-    return make_pruner({**beside, **(config.get("pruner_config") or {}), "pruner": kind})
+    direct = {key: value for key, value in config.items() if key in known}
+    return make_pruner({**direct, **(config.get("pruner_config") or {}), "pruner": kind})
 
 
 def make_pruner(config: Mapping[str, Any], where: str = METHOD_CONFIG) -> optuna.pruners.BasePruner:
