@@ -227,9 +227,8 @@ def _smaller(plan: Plan, resources: Resources, room: capacity.Capacity, at: str 
     if not isinstance(plan.target, ExperimentTarget):
         larger = "use a larger cluster" if at else "give --ray-num-cpus to oversubscribe"
         return f"lower search.resources (cpu may be a fraction), or {larger}"
-    if resources.total("GPU") > room.total("GPU"):
-        base = plan.target.base
-        keys = [f"{key}=0" for key in GPU_KEYS if base.get(key) or key in plan.space.keys]
+    keys = [f"{key}=0" for key in GPU_KEYS if plan.target.base.get(key) or key in plan.space.keys]
+    if keys and resources.total("GPU") > room.total("GPU"):
         return f"set {' and '.join(keys)}, or use a cluster with more GPUs"
     own, *workers = (bundle.get("CPU", 0.0) for bundle in resources.bundles)
     fitting = (room.total("CPU") - own) // (max(workers, default=0.0) or 1.0)
