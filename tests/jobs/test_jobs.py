@@ -17,11 +17,13 @@ import psutil
 import pytest
 from rich.console import Console
 
+import rayfish
 from rayfish.errors import ConfigError, RayfishError
 from rayfish.jobs import Job, JobList, from_words, read_jobs, run_jobs
 from rayfish.jobs.run import _Runner
 from rayfish.run.engine import RayOptions
 from rayfish.sweep.amounts import resources_of
+from rayfish.sweep.directory import SweepDirectory
 from rayfish.sweep.records import read_events
 from tests.sweep.test_program_process import gone_within
 
@@ -320,6 +322,14 @@ class TestRunning:
             words = log.read_text().split()
             found.append((float(words[1]), float(words[3])))
         return found
+
+
+def test_a_list_of_jobs_is_no_sweep_for_python(workdir):
+    folder = SweepDirectory.create("runs", "jobs", {"kind": "jobs"})
+    folder.release()
+    with pytest.raises(RayfishError, match="is a list of jobs") as error:
+        rayfish.tune(resume=folder.path)
+    assert f"rayfish tune --resume {folder.path}" in error.value.hint
 
 
 SCRIPT = """

@@ -157,6 +157,7 @@ def test_hardly_a_trial_still_gives_a_page(tmp_path, count, failed, score):
 def test_the_page_says_what_is_best_and_how_to_train_it(tmp_path):
     view = sweep(tmp_path / "it's here")
     (tmp_path / "it's here").mkdir()
+    view.best_command = f"rayfish train -f {view.folder}/best.yaml"
     text = write_page(view, view.folder / "report.html").read_text()
     best = view.best()
     assert f"trial {best.number}" in text

@@ -175,6 +175,13 @@ def test_more_runners_than_cpus_are_refused_with_the_arithmetic(tune):
     assert "at most 3" in text
 
 
+def test_a_missing_gpu_is_refused_with_the_key_that_asks_for_it(tune):
+    words = ["rollouts.num_env_runners=1", "rollouts.num_gpus_per_env_runner=1"]
+    with pytest.raises(RayfishError, match="this machine has 0 GPUs") as error:
+        tune("cartpole", {"training.lr": "uniform(1e-4,1e-3)"}, *words)
+    assert error.value.hint == "set rollouts.num_gpus_per_env_runner=0, or use a cluster with more GPUs"
+
+
 def test_remote_runners_are_counted_with_their_trial():
     experiment = Experiment.compose(
         "cartpole", ["rollouts.num_env_runners=2", "rollouts.num_cpus_per_env_runner=0.5"]

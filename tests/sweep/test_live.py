@@ -30,7 +30,7 @@ def printed(view, width=80, height=24, shares=None):
 
 def final(view, width=80):
     out = Console(file=io.StringIO(), width=width, force_terminal=False)
-    out.print(final_table(view))
+    out.print(final_table(view, out))
     return out.file.getvalue()
 
 

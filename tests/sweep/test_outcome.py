@@ -8,7 +8,7 @@ import json
 
 from rich.console import Console
 
-from rayfish.sweep.live import final_table
+from rayfish.sweep.live_table import final_table
 from rayfish.sweep.outcome import rows_of, table_of
 from tests.sweep.fake_sweep import sweep
 
@@ -54,6 +54,7 @@ def test_a_trial_that_moved_and_has_not_reported_since_is_shown_with_the_point_o
     assert [row["x"] for row in rows] == [before["x"], view.trials[2].params["x"]]
     assert [row["moves"] for row in rows] == [1, 0]
     assert {point.number: point.params for point in view.points()}[1] == before
-    shown = io.StringIO()
-    Console(file=shown, width=120).print(final_table(view))
-    assert "777" not in shown.getvalue() and f"{before['x']:.4g}" in shown.getvalue()
+    console = Console(file=io.StringIO(), width=120)
+    console.print(final_table(view, console))
+    shown = console.file.getvalue()
+    assert "777" not in shown and f"{before['x']:.4g}" in shown

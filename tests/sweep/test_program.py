@@ -16,9 +16,9 @@ import pytest
 
 from rayfish.errors import ConfigError, RayfishError
 from rayfish.sweep.amounts import amount
-from rayfish.sweep.program import FIELDS, METRIC_FIELDS, Program
+from rayfish.sweep.program import Program
 from rayfish.sweep.program.command import filled, words_of
-from rayfish.sweep.program.settings import read
+from rayfish.sweep.program.settings import FIELDS, METRIC_FIELDS, read
 from rayfish.sweep.task import DONE, PAUSED, STOPPED, Resources, Task
 from tests.sweep.test_program_process import FAMILY, alive, family, gone_within
 

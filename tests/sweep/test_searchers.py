@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import math
+import subprocess
+import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -356,3 +358,19 @@ def test_every_pruner_can_be_named(pruner: str) -> None:
     searcher = opened("optuna", config={"pruner": pruner, "n_startup_trials": 3, **limits})
     assert type(searcher.study.pruner).__name__ == optuna_search.PRUNERS[pruner]
     assert len(go_on(searcher, 1, 5)) == 5
+
+
+OPENS_OPTUNA = """
+import sys
+from rayfish.sweep.searchers import open_searcher
+from rayfish.sweep.settings import Search
+from rayfish.sweep.space import parameters_in
+open_searcher(Search(method="optuna"), parameters_in({"x": "uniform(0,1)"}), seed=1).ask(1)
+import optuna
+assert optuna.logging.get_verbosity() == optuna.logging.INFO
+"""
+
+
+def test_optuna_prints_nothing_and_logs_as_before_for_its_other_users():
+    run = subprocess.run([sys.executable, "-c", OPENS_OPTUNA], capture_output=True, text=True, check=False)
+    assert (run.returncode, run.stderr) == (0, "")

@@ -21,8 +21,10 @@ from rayfish.errors import ConfigError, Problem, RayfishError
 from rayfish.experiment.sections import Field
 from rayfish.files import parse_json
 from rayfish.run import signing
+from rayfish.run.directory import safe_name
 from rayfish.sweep.amounts import held
-from rayfish.sweep.program.settings import checked, words_in
+from rayfish.sweep.program.settings import words_in
+from rayfish.sweep.settings import checked
 from rayfish.sweep.task import Resources
 
 KEPT = "jobs.json"
@@ -78,7 +80,6 @@ class JobList:
     """Jobs that belong together.
 
     :param together: all start at once or none does
-    :param pip: packages for Ray to install
     :param modules: folders of packages that the jobs can import
     :param start: the folder they are started in; "" for the current one
     :param share: each job gets this part of a machine: 2 for half of it; 0: what it asks for itself
@@ -280,9 +281,8 @@ def _unique(jobs: Sequence[Job]) -> list[Job]:
     """Jobs of the same name get numbers, and all of them names that a folder can have."""
     found: list[Job] = []
     for job in jobs:
-        safe = "".join(c if c.isalnum() or c in "-_.+=" else "-" for c in job.name).strip(".-") or "job"
-        name, number = safe, 2
+        name, number = safe_name(job.name, "job"), 2
         while any(other.name == name for other in found):
-            name, number = f"{safe}-{number}", number + 1
+            name, number = f"{safe_name(job.name, 'job')}-{number}", number + 1
         found.append(replace(job, name=name))
     return found

@@ -27,7 +27,7 @@ from rayfish.supervise.watchdog import RayWatch
 from rayfish.sweep import capacity
 from rayfish.sweep.directory import RUNNING, SweepDirectory
 from rayfish.sweep.records import DONE, FAILED, STOPPED, EventTable, read_events
-from rayfish.sweep.workers import why_lost
+from rayfish.sweep.workers import ready, why_lost
 from rayfish.terminal import Console, print_step
 from rayfish.text import duration
 
@@ -48,8 +48,6 @@ class JobResult:
     :param state: done, failed, or stopped (by Ctrl-C)
     :param code: its exit code; None where it was not started or its worker was lost
     :param error: what went wrong, with the next step and its last lines
-    :param log: its output
-    :param earlier: it was done by an earlier call already
     """
 
     name: str
@@ -85,15 +83,15 @@ def run_jobs(
     found = {result.name: result for result in earlier}
     if left.jobs:
         ray_log = capture(place / LOG, lambda *_: None, "ERROR")  # what Ray says of its own processes
-        with RayWatch() as lookout, running_ray(options) as ray, ray_log:
-            lookout.begin(f"rayfish tune --resume {place}")
+        with RayWatch() as watch, running_ray(options) as ray, ray_log:
+            watch.begin(f"rayfish tune --resume {place}")
             where = f"the cluster at {options.address}" if options.address else "this machine"
             left = _shared(left, capacity.of_ray(ray, where))
             nodes = _require_room(left, ray, where)
             runner = _Runner(ray, left, place, console, nodes)
             with Interrupts(lambda line: None) as interrupts:
                 try:
-                    runner.run(interrupts, lookout)
+                    runner.run(interrupts, watch)
                 finally:
                     interrupts.close()
                     runner.close()
@@ -171,7 +169,7 @@ class _Runner:
         self._stopping = False
         self.results: dict[str, JobResult] = {}
 
-    def run(self, interrupts: Interrupts, lookout: RayWatch) -> None:
+    def run(self, interrupts: Interrupts, watch: RayWatch) -> None:
         """Until all have ended, or until Ctrl-C, which ends all of them.
 
         The first Ctrl-C is only looked for between two answers, so that none of them is lost.
@@ -187,7 +185,7 @@ class _Runner:
                 if not interrupts.requested:
                     self._start(job, number)
             while self._asked and not interrupts.requested:
-                lookout.require_ray()
+                watch.require_ray()
                 self._listen(_ASK_EVERY_S)
             if not interrupts.requested:
                 return
@@ -252,10 +250,7 @@ class _Runner:
         return "DEFAULT"
 
     def _listen(self, seconds: float) -> None:
-        ready, rest = self._ray.wait(list(self._asked), num_returns=1, timeout=seconds)
-        if ready and rest:
-            ready += self._ray.wait(rest, num_returns=len(rest), timeout=0)[0]
-        for future in ready:
+        for future in ready(self._ray, self._asked, seconds):
             name = self._asked.pop(future)
             try:
                 update = self._ray.get(future)

@@ -44,10 +44,7 @@ class JobWorker:
     """The actor's class; never raises for a fault of the job.
 
     :param folder: of the job's results, on the driver's machine
-    :param start: the folder it is started in
-    :param env: environment variables of its own
     :param node: Ray's id of the driver's machine; on another one the output only travels there
-    :param key: the user's signing key
     """
 
     def __init__(

@@ -13,6 +13,7 @@ from typing import Any
 import altair as alt
 
 from rayfish.report.sweep_data import NOT_USED, STATE_COLOURS, ChartAxis, cut, ticks
+from rayfish.sweep.view import STATES
 
 HEIGHT, SLICE_HEIGHT, PARALLEL_HEIGHT = 300, 190, 340
 _FOCUSED = "indexof(focus, datum.trial) >= 0"
@@ -20,6 +21,11 @@ _FOCUSED = "indexof(focus, datum.trial) >= 0"
 
 def _data(name: str) -> alt.Chart:
     return alt.Chart(alt.NamedData(name=name))
+
+
+def _named(name: str, chart: alt.Chart, **encoding: Any) -> alt.Chart:
+    """A layer that the page's script can count."""
+    return chart.encode(**encoding).properties(name=name)
 
 
 def _scores(score: ChartAxis, *, title: str | None) -> alt.Y:
@@ -52,28 +58,20 @@ def history(score: ChartAxis, states: Sequence[str], count: int) -> dict[str, An
     whole = [at for at, _ in ticks(1, max(2, count)) if at == int(at)]
     shown = alt.Axis(title="trials in the order they ended", values=whole, format="d", grid=False)
     x = alt.X("order:Q", axis=shown, scale=alt.Scale(domain=[0.5, count + 0.5], nice=False, zero=False))
-    colours = alt.Scale(domain=list(states), range=[STATE_COLOURS[state] for state in states])
+    named = [STATES[state] for state in states]
+    colours = alt.Scale(domain=named, range=[STATE_COLOURS[state] for state in states])
     legend = alt.Legend(title=None, orient="top", symbolType="circle", symbolSize=80)
     trials = _data("trials").transform_filter("isValid(datum.order)")
-    line = (
-        _data("best")
-        .mark_line(interpolate="step-after", style="best")
-        .encode(x=x, y=alt.Y("best:Q", scale=_clipped(score.low, score.high)))
-        .properties(name="best")
-    )
-    points = (
-        trials.mark_circle(size=64, opacity=0.85)
-        .encode(
-            x=x, y=_scores(score, title=score.name), color=alt.Color("state:N", scale=colours, legend=legend)
-        )
-        .properties(name="history")
-    )
-    chosen = (
-        trials.transform_filter(_FOCUSED)
-        .mark_point(size=190, style="chosen")
-        .encode(x=x, y=_scores(score, title=score.name))
-    )
-    return _spec([line, points, chosen], HEIGHT)
+    best = alt.Y("best:Q", scale=_clipped(score.low, score.high))
+    place: dict[str, Any] = {"x": x, "y": _scores(score, title=score.name)}
+    colour = alt.Color("state:N", scale=colours, legend=legend)
+    chosen = trials.transform_filter(_FOCUSED).mark_point(size=190, style="chosen")
+    layers = [
+        _named("best", _data("best").mark_line(interpolate="step-after", style="best"), x=x, y=best),
+        _named("history", trials.mark_circle(size=64, opacity=0.85), **place, color=colour),
+        chosen.encode(**place),
+    ]
+    return _spec(layers, HEIGHT)
 
 
 def axis_room(axes: Sequence[ChartAxis]) -> int:
@@ -83,9 +81,17 @@ def axis_room(axes: Sequence[ChartAxis]) -> int:
     return max(110, heads, labels)
 
 
-def _faint(count: int) -> float:
-    """How strong one line is among so many."""
-    return 0.8 if count <= 100 else 0.5
+def _threads(name: str, data: str, count: int, place: Mapping[str, Any]) -> list[Any]:
+    """A line per trial: all of them, fainter where there are many; the chosen ones; what the pointer hits."""
+    lines = _data(data)
+    faint = 0.8 if count <= 100 else 0.5
+    thread = lines.mark_line(style="thread", strokeOpacity=faint)
+    place = {**place, "detail": "trial:N"}
+    return [
+        _named(name, thread, **place, color=_shade()),
+        lines.transform_filter(_FOCUSED).mark_line(style="chosen-line").encode(**place),
+        lines.mark_line(style="hit").encode(**place),
+    ]
 
 
 def parallel(axes: Sequence[ChartAxis], score: ChartAxis, count: int) -> dict[str, Any]:
@@ -102,24 +108,17 @@ def parallel(axes: Sequence[ChartAxis], score: ChartAxis, count: int) -> dict[st
     marks += [{"axis": i, "y": NOT_USED, "name": "not used"} for i, axis in enumerate(every) if axis.optional]
     rules = [{"axis": i, "y": NOT_USED if axis.optional else 0, "y2": 1} for i, axis in enumerate(every)]
     place: dict[str, Any] = {"x": x, "y": y}
-    lines = _data("lines")
+    rule_chart, mark_chart, head_chart = (alt.Chart(alt.Data(values=v)) for v in (rules, marks, heads))
+    thread, chosen, hit = _threads("parallel", "lines", count, place)
+    tick = mark_chart.mark_tick(style="axis-tick", size=7, thickness=1, orient="horizontal")
     layers = [
-        alt.Chart(alt.Data(values=rules)).mark_rule(style="axis-rule").encode(x=x, y=y, y2="y2:Q"),
-        lines.mark_line(style="thread", strokeOpacity=_faint(count))
-        .encode(**place, detail="trial:N", color=_shade())
-        .properties(name="parallel"),
-        lines.transform_filter(_FOCUSED).mark_line(style="chosen-line").encode(**place, detail="trial:N"),
-        alt.Chart(alt.Data(values=marks))
-        .mark_tick(style="axis-tick", size=7, thickness=1, orient="horizontal")
-        .encode(**place),
-        alt.Chart(alt.Data(values=marks))
-        .mark_text(style="axis-label")
-        .encode(**place, text="name:N")
-        .properties(name="axislabels"),
-        alt.Chart(alt.Data(values=heads))
-        .mark_text(style="axis-head")
-        .encode(**place, text="name:N", tooltip="key:N"),
-        lines.mark_line(style="hit").encode(**place, detail="trial:N"),
+        rule_chart.mark_rule(style="axis-rule").encode(x=x, y=y, y2="y2:Q"),
+        thread,
+        chosen,
+        tick.encode(**place),
+        _named("axislabels", mark_chart.mark_text(style="axis-label"), **place, text="name:N"),
+        head_chart.mark_text(style="axis-head").encode(**place, text="name:N", tooltip="key:N"),
+        hit,
     ]
     return _spec(layers, PARALLEL_HEIGHT)
 
@@ -149,11 +148,7 @@ def slice_of(index: int, axis: ChartAxis, score: ChartAxis) -> dict[str, Any]:
         )
         encoded["x"] = alt.X(f"{field}:Q", scale=alt.Scale(**scale, nice=False, padding=6), axis=shown)
     age = alt.Color("age:Q", scale=alt.Scale(domain=[0, 1]), legend=None)
-    points = (
-        trials.mark_circle(size=46, opacity=0.85)
-        .encode(**encoded, color=age)
-        .properties(name=f"slice{index}")
-    )
+    points = _named(f"slice{index}", trials.mark_circle(size=46, opacity=0.85), **encoded, color=age)
     chosen = trials.transform_filter(_FOCUSED).mark_point(size=150, style="chosen").encode(**encoded)
     return _spec([points, chosen], SLICE_HEIGHT)
 
@@ -175,22 +170,11 @@ def learning(
     shown = alt.Axis(title=time, grid=False, tickCount=10, tickMinStep=1)
     x = alt.X("step:Q", axis=shown, scale=alt.Scale(domain=list(steps), nice=False, zero=False))
     y = alt.Y("value:Q", axis=alt.Axis(title=metric, tickCount=7), scale=_clipped(*values))
-    curves = _data("curves")
-    layers = [
-        curves.mark_line(style="thread", strokeOpacity=_faint(count))
-        .encode(x=x, y=y, detail="trial:N", color=_shade())
-        .properties(name="curves"),
-        curves.transform_filter(_FOCUSED).mark_line(style="chosen-line").encode(x=x, y=y, detail="trial:N"),
-        curves.mark_line(style="hit").encode(x=x, y=y, detail="trial:N"),
-    ]
+    layers = _threads("curves", "curves", count, {"x": x, "y": y})
     if moved:
         tip = [alt.Tooltip("trial:N", title="trial"), alt.Tooltip("source:N", title="goes on from trial")]
-        layers.append(
-            _data("moves")
-            .mark_point(style="move", shape="diamond")
-            .encode(x=x, y=y, tooltip=tip)
-            .properties(name="moves")
-        )
+        mark = _data("moves").mark_point(style="move", shape="diamond")
+        layers.append(_named("moves", mark, x=x, y=y, tooltip=tip))
     return _spec(layers, HEIGHT)
 
 
@@ -202,9 +186,7 @@ def importance(shares: Mapping[str, float], names: Mapping[str, str]) -> dict[st
         x=alt.X("share:Q", axis=None, scale=alt.Scale(domain=[0, min(1.0, 1.22 * max(shares.values()))])),
         tooltip=[alt.Tooltip("key:N", title="parameter"), alt.Tooltip("share:Q", format=".1%")],
     )
-    bars = base.mark_bar(style="share", cornerRadiusEnd=3, height={"band": 0.62}).properties(
-        name="importance"
-    )
+    bars = _named("importance", base.mark_bar(style="share", cornerRadiusEnd=3, height={"band": 0.62}))
     figures = base.mark_text(style="share-figure", align="left", dx=6).encode(
         text=alt.Text("share:Q", format=".0%")
     )
@@ -217,21 +199,13 @@ def repeats(count: int, score: ChartAxis) -> dict[str, Any]:
     y = alt.Y("point:N", sort=alt.EncodingSortField("rank"), axis=alt.Axis(title="point", grid=False))
     axis, scale = alt.Axis(title=score.name, tickCount=8), _clipped(score.low, score.high)
     x: dict[str, Any] = {"axis": axis, "scale": scale}
-    points = _data("points")
+    points, repeated, at = _data("points"), _data("repeats"), alt.X("score:Q", **x)
+    interval = points.mark_rule(style="interval")
+    chosen = repeated.transform_filter(_FOCUSED).mark_tick(style="chosen-line", size=17, thickness=3)
     layers = [
-        points.mark_rule(style="interval")
-        .encode(y=y, x=alt.X("low:Q", **x), x2="high:Q")
-        .properties(name="intervals"),
-        _data("repeats")
-        .mark_tick(style="repeat", size=11)
-        .encode(y=y, x=alt.X("score:Q", **x))
-        .properties(name="repeats"),
-        points.mark_circle(style="mean", size=80)
-        .encode(y=y, x=alt.X("mean:Q", **x))
-        .properties(name="means"),
-        _data("repeats")
-        .transform_filter(_FOCUSED)
-        .mark_tick(style="chosen-line", size=17, thickness=3)
-        .encode(y=y, x=alt.X("score:Q", **x)),
+        _named("intervals", interval, y=y, x=alt.X("low:Q", **x), x2="high:Q"),
+        _named("repeats", repeated.mark_tick(style="repeat", size=11), y=y, x=at),
+        _named("means", points.mark_circle(style="mean", size=80), y=y, x=alt.X("mean:Q", **x)),
+        chosen.encode(y=y, x=at),
     ]
     return _spec(layers, max(80, 21 * count))

@@ -9,21 +9,20 @@ from typing import Any
 
 import numpy as np
 
-from rayfish.sweep.importance import is_number
-from rayfish.sweep.records import FAILED, Trial
+from rayfish.sweep.records import DONE, FAILED, PAUSED, PENDING, RUNNING, STOPPED, Trial, finite
 from rayfish.sweep.space import Parameter
-from rayfish.sweep.view import STATES, SweepView, figure, has_score, short_names, shown
+from rayfish.sweep.view import STATES, SweepView, figure, has_score, short_names, shown, written
 
 NOT_USED = -0.13
 """Where a line crosses the axis of a parameter that its point does not use."""
 
 STATE_COLOURS = {
-    "done": "#3f9d5a",
-    "stopped early": "#d39a2f",
-    "running": "#2f9fc4",
-    "paused": "#a765c9",
-    "waiting": "#8a94a0",
-    "failed": "#d85252",
+    DONE: "#3f9d5a",
+    STOPPED: "#d39a2f",
+    RUNNING: "#2f9fc4",
+    PAUSED: "#a765c9",
+    PENDING: "#8a94a0",
+    FAILED: "#d85252",
 }
 """Of the marks of each state, legible on light and on dark ground."""
 
@@ -70,18 +69,13 @@ class ChartAxis:
         return index / (len(self.labels) - 1) if len(self.labels) > 1 else 0.5
 
 
-def colour(state: str) -> str:
-    """The colour of a trial's state."""
-    return STATE_COLOURS[STATES[state]]
-
-
 def label(value: Any) -> str:
     """A value as the name of a place on an axis."""
     return shown(value, 80)
 
 
 def cut(name: str) -> str:
-    """A name short enough to stand beside an axis."""
+    """A name short enough to stand at an axis."""
     return name if len(name) <= _LONGEST_LABEL else name[: _LONGEST_LABEL - 1] + "…"
 
 
@@ -98,7 +92,7 @@ def axes(view: SweepView, scored: Sequence[Trial], shares: Mapping[str, float]) 
 
 def _axis(parameter: Parameter, name: str, given: Sequence[Any], optional: bool) -> ChartAxis:
     key = parameter.key
-    if parameter.is_list or not all(is_number(value) for value in given):
+    if parameter.is_list or not all(finite(value) is not None for value in given):
         # In the order of the space; values that are none of its own (population based training) come after.
         own = parameter.values if parameter.is_list else ()
         labels = dict.fromkeys([*map(label, own), *sorted(map(label, given))])
@@ -159,11 +153,10 @@ def trial_rows(view: SweepView, axes: Sequence[ChartAxis], score: ChartAxis | No
     rest = [t for t in view.trials.values() if not has_score(t)]
     ended = sorted(view.trials.values(), key=lambda t: (not t.finished, t.ended or math.inf, t.number))
     order = {t.number: place for place, t in enumerate((t for t in ended if has_score(t)), 1)}
-    names = short_names(view.space.keys)
-    rows = []
+    names, rows = short_names(view.space.keys), []
     for rank, trial in enumerate([*rest, *scored]):
         row: dict[str, Any] = {"trial": trial.number, "point": trial.point, "state": STATES[trial.state]}
-        row["facts"] = [[names.get(k, k), shown(v, 60)] for k, v in trial.earned_with.items()]
+        row["facts"] = list(written(names, trial.earned_with, 60).items())
         row["took"] = round(trial.seconds, 1)
         if has_score(trial) and score is not None:
             row |= {"score": trial.value, "written": figure(trial.value), "order": order[trial.number]}
@@ -261,7 +254,7 @@ def point_rows(view: SweepView, most: int = 30) -> list[dict[str, Any]]:
             "high": point.high,
             "written": f"{figure(point.value)} [{figure(point.low)}, {figure(point.high)}]",
             "trials": [trial.number for trial in point.trials],
-            "facts": [[names.get(k, k), shown(v, 60)] for k, v in point.params.items()],
+            "facts": list(written(names, point.params, 60).items()),
         }
         for rank, point in enumerate(ended[:most])
     ]

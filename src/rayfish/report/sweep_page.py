@@ -24,8 +24,9 @@ from rayfish import text
 from rayfish.errors import MissingExtra
 from rayfish.files import atomic_write
 from rayfish.report import sweep_data
-from rayfish.sweep.importance import LEAST_POINTS, caveat, importances, is_number
-from rayfish.sweep.records import DONE, FAILED, PAUSED, RUNNING, STOPPED, Trial
+from rayfish.report.sweep_data import STATE_COLOURS
+from rayfish.sweep.importance import LEAST_POINTS, caveat, importances
+from rayfish.sweep.records import DONE, FAILED, PAUSED, RUNNING, STOPPED, Trial, finite
 from rayfish.sweep.view import STATES, SweepView, about, figure, has_score, short_names, shown
 
 _RAMP = '<div class="ramp">worst <i></i> best</div>'
@@ -111,12 +112,12 @@ def _pictures(view: SweepView) -> tuple[dict[str, Any], list[str]]:
     score = sweep_data.score_axis(view, scored)
     data["trials"] = sweep_data.trial_rows(view, axes, score)
     data["best"] = sweep_data.best_so_far(view, data["trials"])
-    states = [name for name in sweep_data.STATE_COLOURS if name in {STATES[t.state] for t in scored}]
+    states = [state for state in STATE_COLOURS if any(trial.state == state for trial in scored)]
     charts = data["charts"]
     charts["history"] = sweep_charts.history(score, states, len(scored))
-    beside = _importance(view, shares, charts)
+    importance = _importance(view, shares, charts)
     first = _card("History", _history_note(view, scored, score), _place("history"))
-    sections = [f'<div class="pair">{first}{beside}</div>']
+    sections = [f'<div class="pair">{first}{importance}</div>']
     if axes:
         charts["parallel"] = sweep_charts.parallel(axes, score, len(scored))
         least = sweep_charts.axis_room([*axes, score]) * (len(axes) + 1)
@@ -208,30 +209,27 @@ def _head(view: SweepView) -> str:
 
 def _standing(view: SweepView) -> str:
     counts, finished = view.counts(), view.finished()
-    total = max(view.total or 0, len(view.trials), 1)
+    total = max(view.total, len(view.trials), 1)
     bar = "".join(
-        f'<span style="width:{100 * counts[s] / total:.3f}%;background:{sweep_data.colour(s)}"></span>'
+        f'<span style="width:{100 * counts[s] / total:.3f}%;background:{STATE_COLOURS[s]}"></span>'
         for s in _BAR
         if counts[s]
     )
     chips = "".join(
-        f'<li><i style="background:{sweep_data.colour(state)}"></i><b>{counts[state]:,}</b> {name}</li>'
+        f'<li><i style="background:{STATE_COLOURS[state]}"></i><b>{counts[state]:,}</b> {name}</li>'
         for state, name in STATES.items()
         if counts[state]
     )
-    over = view.total is not None and finished >= view.total
+    over = 0 < view.total <= finished
     state = "finished" if over else "running" if view.running else "stopped"
     begun = time.strftime("%Y-%m-%d %H:%M", time.localtime(view.begun)) if view.begun else "not yet"
     facts = {"state": state, "begun": begun, "took" if not view.running else "for": about(view.seconds)}
     work = sum(trial.seconds for trial in view.trials.values())
     facts |= {"at once": text.counted(view.slots, "trial"), "work in all": about(work)} if work else {}
-    listed = "".join(
-        f"<div><dt>{name}</dt><dd>{html.escape(value)}</dd></div>" for name, value in facts.items()
-    )
-    of = f"{finished:,} of " if view.total is not None else ""
-    of += text.counted(finished if view.total is None else view.total, "trial")
+    of = f"{finished:,} of " if view.total else ""
+    of += text.counted(view.total or finished, "trial")
     return (
-        f'<dl class="facts">{listed}</dl><div class="label">{of} ended</div>'
+        f'<dl class="facts">{_listed(facts)}</dl><div class="label">{of} ended</div>'
         f'<div class="bar">{bar}</div><ul class="states">{chips}</ul>'
     )
 
@@ -246,19 +244,19 @@ def _best(view: SweepView) -> str:
     if repeated:
         whose = f"point {point.number}, mean of {text.counted(len(point.trials), 'trial')}"
         whose += f", 95 % in {figure(point.low)} to {figure(point.high)}"
-    listed = "".join(
-        f'<div><dt title="{html.escape(key)}">{html.escape(key)}</dt>'
-        f'<dd title="{html.escape(str(value))}">{html.escape(shown(value))}</dd></div>'
-        for key, value in params.items()
-    )
-    command = view.best_command
-    if command is None:
-        command = f"rayfish train -f {view.folder / 'best.yaml'}"
-    words = f'<code id="command">{html.escape(command)}</code><button id="copy">copy</button>'
+    words = f'<code id="command">{html.escape(view.best_command)}</code><button id="copy">copy</button>'
     return (
         f'<div class="label">best {html.escape(view.metric)} · {html.escape(whose)}</div>'
-        f'<div class="big">{figure(value)}</div><dl class="params">{listed}</dl>'
-        + (f'<div class="command">{words}</div>' if command else "")
+        f'<div class="big">{figure(value)}</div><dl class="params">{_listed(params)}</dl>'
+        + (f'<div class="command">{words}</div>' if view.best_command else "")
+    )
+
+
+def _listed(values: Mapping[str, Any]) -> str:
+    return "".join(
+        f'<div><dt title="{html.escape(key)}">{html.escape(key)}</dt>'
+        f'<dd title="{html.escape(str(value))}">{html.escape(shown(value))}</dd></div>'
+        for key, value in values.items()
     )
 
 
@@ -266,7 +264,7 @@ def _foot(view: SweepView) -> str:
     when = time.strftime("%Y-%m-%d %H:%M")
     return (
         f"<footer>Written {when} from <code>{html.escape(str(view.folder))}</code>. "
-        "This file needs no network; <code>trials.jsonl</code> beside it has every report.</footer>"
+        "This file needs no network; <code>trials.jsonl</code> next to it has every report.</footer>"
     )
 
 
@@ -301,7 +299,8 @@ def _heads(view: SweepView, trials: Sequence[Trial], keys: Sequence[str]) -> str
     heads += [_heading("state", "text"), _heading("score", "number", better)]
     heads += [_heading(view.time.rpartition("/")[2], "number", "down"), _heading("time", "number", "down")]
     for key in keys:
-        numbers = all(is_number(trial.earned_with[key]) for trial in trials if key in trial.earned_with)
+        values = [trial.earned_with[key] for trial in trials if key in trial.earned_with]
+        numbers = all(finite(value) is not None for value in values)
         heads.append(f'<th data-kind="{"number" if numbers else "text"}">{html.escape(names[key])}</th>')
     return "".join([*heads, _heading("note", "text")])
 
@@ -319,7 +318,7 @@ def _row(view: SweepView, trial: Trial, keys: Sequence[str], path: Path, kind: s
     cells = [f'<td class="n" data-v="{trial.number}">{link}</td>']
     if view.search.repeat > 1:
         cells.append(f'<td class="n" data-v="{trial.point}">{trial.point}</td>')
-    colour = sweep_data.colour(trial.state)
+    colour = STATE_COLOURS[trial.state]
     cells += [
         f'<td class="state"><i style="background:{colour}"></i>{STATES[trial.state]}</td>',
         f'<td class="n score" data-v="{exact}">{score}</td>',

@@ -86,7 +86,7 @@ class RunDirectory:
         name = name or experiment.runtime.name or default
         run_id = secrets.token_hex(3)
         stamp = datetime.now().strftime("%Y%m%d-%H%M%S")
-        path = at or Path(root) / _safe(name) / f"{stamp}-{run_id}"
+        path = at or Path(root) / safe_name(name, "run") / f"{stamp}-{run_id}"
         try:
             path.mkdir(parents=True)
         except OSError as error:
@@ -468,10 +468,9 @@ def _whole_or_not_at_all(path: Path) -> Iterator[None]:
         raise
 
 
-def _safe(name: str) -> str:
+def safe_name(name: str, otherwise: str) -> str:
     """A name as one folder: no separators, nothing that a shell or a file system stumbles over."""
-    cleaned = "".join(c if c.isalnum() or c in "-_.+=" else "-" for c in name).strip(".-")
-    return cleaned or "run"
+    return "".join(c if c.isalnum() or c in "-_.+=" else "-" for c in name).strip(".-") or otherwise
 
 
 def env_name(experiment: Experiment) -> str:

@@ -83,6 +83,7 @@ class Request:
 
 
 ENV_RUNNER, EVALUATION_RUNNER, LEARNER, DRIVER = "env runner", "evaluation runner", "learner", "driver"
+GPU_KEYS = ("learners.num_gpus_per_learner", "rollouts.num_gpus_per_env_runner", "resources.num_gpus")
 
 
 def requests(experiment: Experiment) -> list[Request]:
@@ -259,8 +260,7 @@ _FIT = "--fit"
 
 
 def _without_gpus(experiment: Experiment) -> Experiment:
-    keys = ("learners.num_gpus_per_learner", "rollouts.num_gpus_per_env_runner", "resources.num_gpus")
-    changes: dict[str, Any] = {key: 0 for key in keys if experiment.get(key)}
+    changes: dict[str, Any] = {key: 0 for key in GPU_KEYS if experiment.get(key)}
     if "resources.num_gpus" in changes:
         changes |= _following(experiment, "resources.num_gpus")
     return experiment.with_values(changes, _FIT)

@@ -26,18 +26,17 @@ class Node:
     has: dict[str, float]
 
 
+@dataclass
 class Capacity:
     """How many trials fit at once, and whether one more does now.
 
-    :param nodes: the machines
     :param free: the unused resources of all of them together
     :param where: what the cluster is called in messages
     """
 
-    def __init__(self, nodes: Sequence[Node], free: dict[str, float], where: str) -> None:
-        self.nodes = list(nodes)
-        self.free = free
-        self.where = where
+    nodes: list[Node]
+    free: dict[str, float]
+    where: str
 
     def total(self, name: str) -> float:
         """All of one resource, over all machines."""

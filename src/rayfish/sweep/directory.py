@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from rayfish.errors import RayfishError, RunNotFound
-from rayfish.files import atomic_write, last_write, parse_json, set_aside, why_unwritable
+from rayfish.files import Unreadable, atomic_write, last_write, read_keys, set_aside, why_unwritable
 from rayfish.run import lease
-from rayfish.run.directory import DEFAULT_ROOT
+from rayfish.run.directory import DEFAULT_ROOT, safe_name
 from rayfish.run.lookup import answering, newest_first, sweeps_at
 from rayfish.run.signing import sealed_json
 
@@ -41,8 +41,7 @@ class SweepDirectory:
 
         sweep_id = secrets.token_hex(3)
         stamp = datetime.now().strftime("%Y%m%d-%H%M%S")
-        safe = "".join(c if c.isalnum() or c in "-_.+=" else "-" for c in name).strip(".-") or "sweep"
-        path = (Path(root) / safe / f"{stamp}-{sweep_id}").absolute()
+        path = (Path(root) / safe_name(name, "sweep") / f"{stamp}-{sweep_id}").absolute()
         try:
             (path / "trials").mkdir(parents=True)
             sweep = cls(path, {})
@@ -72,21 +71,16 @@ class SweepDirectory:
         """The sweep at `path`."""
         path = Path(path).absolute()
         try:
-            data = parse_json((path / "sweep.json").read_text(encoding="utf-8"))
+            data = read_keys(path / _RECORD)
         except FileNotFoundError:
             raise RunNotFound(
                 f"{path} is not a sweep: it has no sweep.json", "rayfish tune begins one"
             ) from None
-        except (OSError, ValueError) as error:
+        except Unreadable as error:
             raise RunNotFound(
-                f"{path}/sweep.json cannot be read: {error}",
+                f"{path}/sweep.json {error}",
                 "begin a new sweep; the folders of its trials are kept, and search.start_from takes runs",
             ) from None
-        if not isinstance(data, dict):
-            raise RunNotFound(
-                f"{path}/sweep.json is damaged: it holds a {type(data).__name__}, not keys and values",
-                f"its trials are kept: {path / 'trials'}",
-            )
         if data.get("layout", 0) > LAYOUT:
             raise RayfishError(
                 f"the sweep {path} has layout {data['layout']}, this Rayfish reads layouts up to {LAYOUT}",
@@ -163,15 +157,6 @@ class SweepDirectory:
         if self._lease is not None:
             self._lease.release()
             self._lease = None
-
-
-def list_sweeps(root: str | Path = DEFAULT_ROOT) -> list[SweepDirectory]:
-    """Every sweep under `root`, newest first."""
-    found = []
-    for file in Path(root).glob("*/*/sweep.json"):
-        with suppress(RayfishError):
-            found.append(SweepDirectory.open(file.parent))
-    return sorted(found, key=lambda s: (str(s.data.get("created")), s.path.name), reverse=True)
 
 
 def find_sweep(text: str | Path, root: str | Path = DEFAULT_ROOT) -> Path:

@@ -32,7 +32,7 @@ _KEPT_FOR_OTHERS = 4  # checkpoints: the trials of a population start from each 
 
 @dataclass
 class ExperimentTarget(Target):
-    """One experiment, its parameters set anew for every trial.
+    """One experiment, with its own parameters for every trial.
 
     :param compose: returns the experiment with more words; called in the sweep's process only
     :param population: trials start from each other's checkpoints, which must still exist then

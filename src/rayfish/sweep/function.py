@@ -16,7 +16,6 @@ import copy
 import importlib.abc
 import importlib.util
 import inspect
-import io
 import json
 import shutil
 import sys
@@ -31,7 +30,8 @@ from typing import Any, TextIO
 from rayfish.errors import RayfishError
 from rayfish.files import atomic_link, atomic_write, link_or_copy, remove
 from rayfish.metrics.sinks.jsonl import roll_back
-from rayfish.sweep.task import STOPPED, Resources, Target, Task, Work, unrecorded
+from rayfish.streams import StreamProxy
+from rayfish.sweep.task import Resources, Target, Task, Work, unrecorded
 
 COUNT = "training_iteration"
 """The number of a report, by Ray Tune's name; a function may have a `step` of its own."""
@@ -75,8 +75,6 @@ class FunctionTarget(Target):
     """A function of one configuration.
 
     :param function: takes a dictionary, or the parameters by name
-    :param config: the values that do not vary
-    :param held: by each call
     :param metric: the name of a score that is returned as a bare number
     """
 
@@ -113,7 +111,7 @@ class FunctionWork(Work):
             self._copy_donor(Path(task.donor))
         self.count = self._back_to_checkpoint() if task.resume else 0
         self._over = False
-        self.config = configuration(target.config, task)
+        self.config = configuration(target.config, task.params, task.seed)
         atomic_write(self.folder / "params.json", json.dumps(self.config, indent=2, default=str) + "\n")
         self._reports: SimpleQueue[Any] = SimpleQueue()
         self._go_on: SimpleQueue[bool] = SimpleQueue()
@@ -168,10 +166,6 @@ class FunctionWork(Work):
         self._metrics.close()
         self._log.close()
         atomic_write(self.folder / "result.json", json.dumps({"status": how, "reason": why}) + "\n")
-
-    def failed(self, error: BaseException) -> None:
-        """The record says that it failed."""
-        self.end(STOPPED, f"failed: {type(error).__name__}: {error}")
 
     def reported(self, metrics: Mapping[str, Any], folder: Any) -> None:
         """Called from the function's thread; returns when the trial may continue."""
@@ -243,12 +237,14 @@ class FunctionWork(Work):
         return step
 
 
-def configuration(fixed: Mapping[str, Any], task: Task) -> dict[str, Any]:
+def configuration(
+    fixed: Mapping[str, Any], params: Mapping[str, Any], seed: int | None = None
+) -> dict[str, Any]:
     """The argument of a function: the fixed values and the trial's point, dotted keys nested."""
     config: dict[str, Any] = {}
-    seed = {"seed": task.seed} if task.seed is not None else {}
+    seeds = {} if seed is None else {"seed": seed}
     # A copy: a worker's next trial must find the fixed values as they were.
-    for key, value in [*copy.deepcopy(dict(fixed)).items(), *task.params.items(), *seed.items()]:
+    for key, value in [*copy.deepcopy(dict(fixed)).items(), *params.items(), *seeds.items()]:
         *above, last = str(key).split(".")
         place = config
         for part in above:
@@ -304,18 +300,15 @@ def _called(function: Callable[..., Any], config: Mapping[str, Any]) -> Any:
     return function(**{k: v for k, v in config.items() if rest or k in {p.name for p in named}})
 
 
-class _Stream(io.TextIOBase):
-    """Replaces stdout or stderr for good, since handlers of `logging` may keep it.
-
-    :param wrapped: where text goes while no trial runs
-    """
+class _Stream(StreamProxy):
+    """Replaces stdout or stderr for good, since handlers of `logging` may keep it."""
 
     def __init__(self, wrapped: TextIO) -> None:
-        self.wrapped = wrapped
+        super().__init__(wrapped)
         self.log: TextIO | None = None
 
     def write(self, text: str) -> int:
-        """To the trial's log.txt."""
+        """To the trial's log.txt, while one runs."""
         with contextlib.suppress(ValueError):  # the trial has just ended
             return (self.log or self.wrapped).write(text)
         return len(text)
@@ -324,10 +317,6 @@ class _Stream(io.TextIOBase):
         """Flushes the current file."""
         with contextlib.suppress(ValueError):
             (self.log or self.wrapped).flush()
-
-    def writable(self) -> bool:
-        """Always."""
-        return True
 
 
 @contextlib.contextmanager

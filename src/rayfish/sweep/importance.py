@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from rayfish.sweep.records import FAILED
+from rayfish.sweep.records import FAILED, finite
 from rayfish.sweep.space import Parameter, Space
 from rayfish.sweep.view import Point, SweepView, shown
 
@@ -114,7 +114,7 @@ def _columns(space: Space, points: Sequence[Point], *, fill: bool) -> dict[str, 
     for parameter in space:
         given = [point.params.get(parameter.key, _ABSENT) for point in points]
         known = [value for value in given if value is not _ABSENT]
-        column = _numbers(parameter, known) or _categories(known)
+        column = _column(parameter, known)
         if column is not None:
             distribution, values = column
             spare = [values[i] for i in rng.choice(len(values), len(given))] if fill else [None] * len(given)
@@ -124,30 +124,18 @@ def _columns(space: Space, points: Sequence[Point], *, fill: bool) -> dict[str, 
     return found
 
 
-def _numbers(parameter: Parameter, known: Sequence[Any]) -> tuple[Any, list[Any]] | None:
-    """A distribution of numbers, and the values."""
-    from optuna.distributions import FloatDistribution
+def _column(parameter: Parameter, known: Sequence[Any]) -> tuple[Any, list[Any]] | None:
+    """A distribution, and the values: numbers, or labels, as lists and dictionaries cannot be compared."""
+    from optuna.distributions import CategoricalDistribution, FloatDistribution
 
-    if parameter.is_list or not known or not all(is_number(value) for value in known):
-        return None
-    low, high = float(min(known)), float(max(known))
-    if low == high:
-        return None
-    return FloatDistribution(low, high, log=parameter.is_log and low > 0), [float(v) for v in known]
-
-
-def _categories(known: Sequence[Any]) -> tuple[Any, list[Any]] | None:
-    """A distribution of labels, as lists and dictionaries cannot be compared, and the values as labels."""
-    from optuna.distributions import CategoricalDistribution
-
+    if known and not parameter.is_list and all(finite(value) is not None for value in known):
+        low, high = float(min(known)), float(max(known))
+        if low < high:
+            log = parameter.is_log and low > 0
+            return FloatDistribution(low, high, log=log), [float(value) for value in known]
     labels = [shown(value) for value in known]
     choices = sorted(set(labels))
     return (CategoricalDistribution(choices), labels) if len(choices) > 1 else None
-
-
-def is_number(value: Any) -> bool:
-    """Whether a value is a finite number; a truth value is none."""
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
 
 
 def _without_extremes(values: Sequence[float]) -> list[float]:

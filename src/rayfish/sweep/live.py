@@ -14,12 +14,10 @@ from rayfish import text
 from rayfish.metrics.panel import LABEL
 from rayfish.streams import steady
 from rayfish.sweep.importance import LEAST_POINTS, quick_importances
-from rayfish.sweep.live_table import LOOK, draw, final_table
+from rayfish.sweep.live_table import LOOK, draw
 from rayfish.sweep.records import DONE, FAILED, RUNNING, STOPPED, Trial
-from rayfish.sweep.view import STATES, SweepView, about, figure, short_names, shown
+from rayfish.sweep.view import STATES, SweepView, about, figure, short_names, written
 from rayfish.terminal import Console as RichConsole
-
-__all__ = ["LiveTable", "PlainLines", "Screen", "final_table", "open_live"]
 
 REDRAW_S, PLAIN_SUMMARY_S, SHARES_S = 0.25, 30.0, 5.0
 
@@ -193,7 +191,7 @@ def trial_line(view: SweepView, trial: Trial, *, best: bool = False) -> str:
 def summary_line(view: SweepView) -> str:
     """The whole sweep, in one line of text."""
     counts = view.counts()
-    of = "" if view.total is None else f" of {text.count(view.total)}"
+    of = f" of {text.count(view.total)}" if view.total else ""
     ways = (RUNNING, DONE, STOPPED, FAILED)
     states = ", ".join(f"{counts[state]} {STATES[state]}" for state in ways if counts[state])
     trials = f"{view.finished()}{of} trials finished"
@@ -209,8 +207,8 @@ def summary_line(view: SweepView) -> str:
 
 
 def _params(view: SweepView, trial: Trial) -> str:
-    names = short_names(view.space.keys)
-    return " ".join(f"{names.get(key, key)}={shown(value, 40)}" for key, value in trial.earned_with.items())
+    point = written(short_names(view.space.keys), trial.earned_with, 40)
+    return " ".join(f"{name}={value}" for name, value in point.items())
 
 
 def open_live(view: SweepView, plain: bool | None = None) -> LiveTable:

@@ -8,7 +8,7 @@ from typing import Any
 
 from rich.box import SIMPLE_HEAD
 from rich.cells import cell_len
-from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
+from rich.console import Console, Group, RenderableType
 from rich.measure import Measurement
 from rich.panel import Panel
 from rich.table import Table
@@ -19,7 +19,7 @@ from rayfish.metrics import spark
 from rayfish.metrics.panel import ACCENT, BORDER, CURVE, LABEL
 from rayfish.sweep.importance import caveat
 from rayfish.sweep.records import DONE, FAILED, PAUSED, PENDING, RUNNING, STOPPED, Trial
-from rayfish.sweep.view import STATES, Point, SweepView, about, figure, short_names, shown
+from rayfish.sweep.view import STATES, Point, SweepView, about, figure, short_names, shown, written
 
 WIDEST = 160
 LOOK = {
@@ -66,11 +66,9 @@ def draw(
 
 
 def _progress(view: SweepView, width: int) -> Text:
-    """A bar of the trials that have ended, coloured by state; only their number if no total is planned."""
+    """A bar of the trials that have ended, coloured by state."""
     counts = view.counts()
     finished = view.finished()
-    if view.total is None:
-        return Text.assemble((text.counted(finished, "trial"), "bold"), (" finished, no end planned", LABEL))
     total = max(view.total, finished, 1)
     figures = f"  {text.count(finished)} of {text.counted(total, 'trial')}"
     room = max(8, width - len(figures))
@@ -128,10 +126,9 @@ def _best(view: SweepView) -> Text:
     line.append(_interval(point), style=f"bold {CURVE[0]}")
     line.append("   point " if view.search.repeat > 1 else "   trial ", style=LABEL)
     line.append(str(point.number if view.search.repeat > 1 else point.trials[-1].number), style="bold")
-    names = short_names(view.space.keys)
-    for key, value in point.params.items():
-        line.append(f"   {names.get(key, key)} ", style=LABEL)
-        line.append(shown(value, 40))
+    for name, value in written(short_names(view.space.keys), point.params, 40).items():
+        line.append(f"   {name} ", style=LABEL)
+        line.append(value)
     return line
 
 
@@ -224,53 +221,46 @@ def _cut(name: str) -> str:
     return name if cell_len(name) <= _LONGEST_VALUE else "…" + name[-(_LONGEST_VALUE - 1) :]
 
 
-def final_table(view: SweepView) -> RenderableType:
+def final_table(view: SweepView, console: Console) -> RenderableType:
     """The end of a sweep: the best points, and the failed trials with their errors."""
     parts: list[RenderableType] = []
-    best = [point for point in view.points() if point.value is not None and point.state != FAILED][:10]
+    points = view.points()
+    best = [point for point in points if point.value is not None and point.state != FAILED][:10]
     if best:
-        parts.append(_BestPoints(view, best))
-    failed = [trial for trial in list(view.trials.values()) if trial.state == FAILED]
+        what = "point" if view.search.repeat > 1 else "trial"
+        title = f"The best {len(best)} of {text.counted(len(points), what)} by {view.metric}"
+        columns = _best_points(view, best, what, in_columns=True)
+        wide = Measurement.get(console, console.options.update(width=10_000), columns).maximum
+        fits = wide <= console.width
+        parts.append(Text(title, style="bold"))
+        parts.append(columns if fits else _best_points(view, best, what, in_columns=False))
+    failed = [trial for trial in view.trials.values() if trial.state == FAILED]
     if failed:
         parts += [*([Text()] if best else []), _failures(failed)]
     return Group(*parts) if parts else Text("no trial has a score", style=LABEL)
 
 
-class _BestPoints:
-    """The best points with all of their parameters: a column each, or a line where columns do not fit."""
-
-    def __init__(self, view: SweepView, points: Sequence[Point]) -> None:
-        self._view = view
-        self._points = points
-        self._what = "point" if view.search.repeat > 1 else "trial"
-
-    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        keys = [key for key in self._view.space.keys if any(key in p.params for p in self._points)]
-        columns = self._table(keys)
-        fits = Measurement.get(console, options.update(width=10_000), columns).maximum <= options.max_width
-        of = text.counted(len(self._view.points()), self._what)
-        yield Text(f"The best {len(self._points)} of {of} by {self._view.metric}", style="bold")
-        yield columns if fits else self._table(None)
-
-    def _table(self, keys: list[str] | None) -> Table:
-        names = short_names(self._view.space.keys)
-        table = Table(box=SIMPLE_HEAD, header_style=LABEL, border_style=BORDER, pad_edge=False)
-        table.add_column(self._what, justify="right", style=LABEL)
-        table.add_column("score", justify="right", no_wrap=True)
-        table.add_column("", no_wrap=True)
-        for key in keys if keys is not None else ["parameters"]:
-            table.add_column(names.get(key, key), no_wrap=keys is not None)
-        for rank, point in enumerate(self._points):
-            sign, style = LOOK[point.state]
-            values = [shown(point.params[key], 40) if key in point.params else "" for key in keys or ()]
-            line = "  ".join(f"{names.get(k, k)}={shown(v, 40)}" for k, v in point.params.items())
-            table.add_row(
-                str(point.number if self._what == "point" else point.trials[-1].number),
-                Text(_interval(point), style=f"bold {CURVE[0]}" if rank == 0 else ""),
-                Text(sign, style=style),
-                *map(Text, values if keys is not None else [line]),
-            )
-        return table
+def _best_points(view: SweepView, points: Sequence[Point], what: str, *, in_columns: bool) -> Table:
+    """Points with all of their parameters: a column each, or a line where columns do not fit."""
+    keys = [key for key in view.space.keys if any(key in point.params for point in points)]
+    names = short_names(view.space.keys)
+    table = Table(box=SIMPLE_HEAD, header_style=LABEL, border_style=BORDER, pad_edge=False)
+    table.add_column(what, justify="right", style=LABEL)
+    table.add_column("score", justify="right", no_wrap=True)
+    table.add_column("", no_wrap=True)
+    for key in keys if in_columns else ["parameters"]:
+        table.add_column(names.get(key, key), no_wrap=in_columns)
+    for rank, point in enumerate(points):
+        sign, style = LOOK[point.state]
+        values = written(names, point.params, 40)
+        line = "  ".join(f"{name}={value}" for name, value in values.items())
+        table.add_row(
+            str(point.number if what == "point" else point.trials[-1].number),
+            Text(_interval(point), style=f"bold {CURVE[0]}" if rank == 0 else ""),
+            Text(sign, style=style),
+            *map(Text, [values.get(names[key], "") for key in keys] if in_columns else [line]),
+        )
+    return table
 
 
 def _failures(failed: Sequence[Trial]) -> Text:

@@ -126,7 +126,7 @@ class Loop:
         metric, curve, state = self.plan.metric, [], trial.state
         reports = read_jsonl(self.folder.trials / trial.name / "metrics.jsonl") or [trial.metrics]
         for count, metrics in enumerate(map(self.plan.with_score, reports), 1):
-            step, value = messages.number(metrics.get(self.plan.time)), messages.number(metrics.get(metric))
+            step, value = records.finite(metrics.get(self.plan.time)), records.finite(metrics.get(metric))
             if value is not None:
                 curve.append((count if step is None else step, value))
             elif messages.is_not_finite(metrics.get(metric)) and self.search.score == "last":
@@ -384,7 +384,7 @@ class Loop:
         metrics = self.plan.with_score(metrics)
         trial.metrics = dict(metrics)
         counter, metric = self.plan.time, self.plan.metric
-        step, value = messages.number(metrics.get(counter)), messages.number(metrics.get(metric))
+        step, value = records.finite(metrics.get(counter)), records.finite(metrics.get(metric))
         if step is None:
             step = trial.step + 1
         if step <= self._last_step.get(trial.number, -math.inf):
@@ -466,23 +466,18 @@ class Loop:
         if messages.is_of_a_full_disk(f"{reply.error}\n{reply.details}") and self.folder.is_full():
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))  # every trial would fail
         hint = f"\n  next step: {reply.hint}" if reply.hint else ""
-        error, details = messages.readable(reply.error + hint), messages.readable(reply.details)
-        if trial.failures < self.search.max_failures:
-            self._again(trial, error, details, failures=1)
-        else:
-            self._end(trial, FAILED, error=error, details=details)
+        self._retry(trial, messages.readable(reply.error + hint), messages.readable(reply.details))
 
     def _lost(self, trial: Trial, lost: Lost) -> None:
         """A process that is gone; with its machine, it does not count as a failure the first few times."""
         losses = self._losses[trial.number] = self._losses.get(trial.number, 0) + 1
-        if lost.node and losses <= _NODE_RETRIES:
-            self._again(trial, lost.why, "", failures=0)
-        elif trial.failures < self.search.max_failures:
-            self._again(trial, lost.why, "", failures=1)
-        else:
-            self._end(trial, FAILED, error=lost.why)
+        self._retry(trial, lost.why, failures=0 if lost.node and losses <= _NODE_RETRIES else 1)
 
-    def _again(self, trial: Trial, error: str, details: str, *, failures: int) -> None:
+    def _retry(self, trial: Trial, error: str, details: str = "", *, failures: int = 1) -> None:
+        """Starts a trial again; where `search.max_failures` allows no further failure, ends it."""
+        if failures and trial.failures >= self.search.max_failures:
+            self._end(trial, FAILED, error=error, details=details)
+            return
         self._write("lost", trial.number, failures=failures, error=error, details=details)
         self.scheduler.lost(trial.number)
         count = f" (retry {trial.failures} of {self.search.max_failures})" if failures else ""
@@ -490,7 +485,7 @@ class Loop:
 
     def _end(self, trial: Trial, state: str, **more: Any) -> None:
         self._moves.pop(trial.number, None)
-        last = {key: value for key, value in trial.metrics.items() if messages.number(value) is not None}
+        last = {key: value for key, value in trial.metrics.items() if records.finite(value) is not None}
         more = {key: value for key, value in more.items() if value}  # error, details, why, unscored
         self._write("end", trial.number, state=state, seconds=round(trial.seconds, 3), metrics=last, **more)
         if state == FAILED:

@@ -11,6 +11,7 @@ from typing import Any
 from rayfish.errors import did_you_mean
 from rayfish.metrics import names
 from rayfish.sweep.experiment import METRIC
+from rayfish.sweep.records import finite
 from rayfish.sweep.schedulers import INTERVAL
 from rayfish.sweep.settings import Search
 from rayfish.text import printable
@@ -114,15 +115,8 @@ def is_not_finite(value: Any) -> bool:
     return isinstance(value, float) and not math.isfinite(value)
 
 
-def number(value: Any) -> float | None:
-    """A score as a number; None if it is none, or not finite."""
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        return None
-    return float(value) if math.isfinite(value) else None
-
-
 def _numbers_in(metrics: Mapping[str, Any]) -> list[str]:
-    return [str(key) for key, value in metrics.items() if number(value) is not None]
+    return [str(key) for key, value in metrics.items() if finite(value) is not None]
 
 
 def _short(value: Any) -> str:

@@ -27,7 +27,6 @@ from rayfish.sweep.function import configuration
 from rayfish.sweep.plan import Plan
 from rayfish.sweep.records import FAILED, Trial
 from rayfish.sweep.settings import POPULATIONS
-from rayfish.sweep.task import Task
 from rayfish.sweep.view import SweepView, stored_view
 
 _FIRST, _LAST = ("trial", "point", "state"), ("seed", "step", "seconds", "moves", "error", "folder")
@@ -40,7 +39,6 @@ class Result:
     Its `trials` are in order, each with `params`, `value`, `state`, `curve` and `error`; `metric` and `mode`
     say what was scored, `seconds` how long all sessions took together.
 
-    :param view: all of the sweep, as the page shows it
     :param status: done, failed, or stopped by a signal
     :param fixed: the arguments of a function that do not vary; None for anything else
     """
@@ -54,7 +52,7 @@ class Result:
     @property
     def best(self) -> Trial | None:
         """The best trial; with repetitions, the best of the best point."""
-        return _best(self.view)
+        return self.view.best()
 
     @property
     def best_config(self) -> dict[str, Any]:
@@ -117,7 +115,7 @@ class Result:
     def _config(self, trial: Trial) -> dict[str, Any]:
         if self.fixed is None:
             return dict(trial.earned_with)
-        return configuration(self.fixed, Task(trial.number, trial.name, trial.earned_with, self.folder))
+        return configuration(self.fixed, trial.earned_with)
 
     def _required(self) -> Trial:
         if self.best is None:
@@ -200,7 +198,7 @@ def write(plan: Plan, view: SweepView) -> list[tuple[str, str]]:
     here = shown(view.folder)
     atomic_write(view.folder / TABLE, table_of(view))
     steps = []
-    best = _best(view)
+    best = view.best()
     if best is not None:
         atomic_write(view.folder / BEST_FILE, _best_file(plan, view, best))
         atomic_link(view.folder / BEST_LINK, f"trials/{best.name}")
@@ -223,19 +221,6 @@ def _retries(view: SweepView, resume: str) -> list[tuple[str, str]]:
     return steps * bool(metric) + more * bool(others)
 
 
-def _best(view: SweepView) -> Trial | None:
-    point = view.best_point()
-    if point is None:
-        return None
-    return next(iter(_by_score(view, point.trials)), None)
-
-
-def _by_score(view: SweepView, trials: list[Trial]) -> list[Trial]:
-    """Trials with a score, the best first; failed ones left out."""
-    scored = [trial for trial in trials if trial.value is not None and trial.state != FAILED]
-    return sorted(scored, key=lambda t: -view.search.sign * (t.value or 0.0))
-
-
 def best_run(sweep: Path) -> Path:
     """The run of the best trial of a sweep by its scores; of a running sweep, the best so far.
 
@@ -248,7 +233,7 @@ def best_run(sweep: Path) -> Path:
             f"rayfish runs show {sweep}; its best point is in {sweep / BEST_FILE}",
         )
     view, running = stored_view(folder), folder.status == RUNNING
-    scored = [t for p in view.points() for t in _by_score(view, p.trials)]
+    scored = [t for p in view.points() for t in view.ranked(p.trials)]
     found = [(trial, folder.trials / trial.name) for trial in scored]
     for trial, run in found:
         if not (run / "run.json").is_file() or (running and not any(run.glob("checkpoints/[0-9]*"))):
@@ -291,7 +276,7 @@ def _best_file(plan: Plan, view: SweepView, best: Trial) -> str:
             head += f"# The environment {given} was given from Python: rayfish.train(FILE, env=...)\n"
             config["environment"] = {**config["environment"], "env": given}
         return head + replace(experiment, config=config, origins=origins).to_yaml()
-    values = configuration({}, Task(best.number, best.name, params, view.folder))
+    values = configuration({}, params)
     if plan.kind == "program":
         return head + dump({"params": values, "command": plan.target.command_line(params)})  # type: ignore[attr-defined]
     return head + dump(json.loads(json.dumps(values, default=str)))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import json
 import os
 import pickle
 import sys
@@ -30,9 +31,8 @@ from rayfish.sweep.amounts import resources_of
 from rayfish.sweep.directory import SweepDirectory, find_sweep
 from rayfish.sweep.experiment import METRIC, ExperimentTarget
 from rayfish.sweep.function import SCORE, FunctionTarget
-from rayfish.sweep.messages import number
 from rayfish.sweep.program.settings import REPORTS
-from rayfish.sweep.records import plain
+from rayfish.sweep.records import finite, plain
 from rayfish.sweep.schedulers import MAX_T
 from rayfish.sweep.searchers import method_of
 from rayfish.sweep.searchers.base import allowed
@@ -58,14 +58,11 @@ class Plan:
     """One sweep.
 
     :param kind: experiment, function or program
-    :param name: its folder's name
-    :param title: what it is, in one line
     :param metric: the score, by its name in a report
     :param source: what the target is made from, for a resume
     :param seed: of the search
     :param seeds: the first of the seeds of a point's repetitions
     :param paths: folders where the user's modules are
-    :param start: points to try first
     :param notes: lines for the user to see first
     """
 
@@ -106,7 +103,7 @@ class Plan:
         if self.metric in metrics or self.search.metric is not None or self.kind != "function":
             return metrics
         ours = ("step", self.target.step_name)
-        numbers = [value for key, value in metrics.items() if key not in ours and number(value) is not None]
+        numbers = [value for key, value in metrics.items() if key not in ours and finite(value) is not None]
         return {**metrics, self.metric: numbers[0]} if len(numbers) == 1 else metrics
 
     def keep_target(self, folder: SweepDirectory) -> None:
@@ -244,7 +241,6 @@ def of_program(
 ) -> Plan:
     """A sweep over a program.
 
-    :param program: the `program` section: its command and where its metrics are
     :param where: the file that describes the sweep
     """
     from rayfish.sweep.program import Program
@@ -326,13 +322,7 @@ def starting_points(wanted: Sequence[Any], space: Space) -> list[Mapping[str, An
     points: list[Mapping[str, Any]] = []
     for entry in sorted(wanted, key=lambda entry: not isinstance(entry, Mapping)):  # given ones first
         if isinstance(entry, Mapping):
-            flat = dict(tree.leaves(dict(entry)))
-            unknown = [key for key in flat if key not in space.keys]
-            if unknown:
-                close = did_you_mean(unknown[0], space.keys)
-                hint = f"did you mean {close[0]}?" if close else f"the space has {', '.join(space.keys)}"
-                raise ConfigError([Problem("search.start_from", f"there is no parameter {unknown[0]}", hint)])
-            points.append(flat)
+            points.append(dict(tree.leaves(dict(entry))))
         else:
             found = _points_of(str(entry), space)
             points += [{k: v for k, v in point.items() if allowed(space[k], v)} for point in found]
@@ -560,10 +550,6 @@ def _require_space(space: Space, example: str, left_out: Sequence[str] = ()) -> 
         raise NothingToSearch(what, f"for example: {example}")
 
 
-def _plain(value: Any) -> Any:
+def _plain(values: Mapping[str, Any]) -> Any:
     """Values as JSON can hold them."""
-    if isinstance(value, Mapping):
-        return {str(key): _plain(inner) for key, inner in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(inner) for inner in value]
-    return value if isinstance(value, str | int | float | bool | None) else str(value)
+    return json.loads(json.dumps(values, default=str))

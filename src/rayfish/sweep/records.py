@@ -44,13 +44,10 @@ class Trial:
     :param seed: of this repetition; None if there is only one
     :param value: its score so far (the last or the best report), None before the first
     :param step: its last step, in what the scheduler counts
-    :param metrics: its last report
     :param curve: (step, score) of every report
-    :param seconds: of run time, over all attempts
     :param attempt: how often it was started
     :param error: why it failed, the first line; `details` has the rest
     :param unscored: it failed only because it has no score
-    :param why: why it ended early
     :param unearned: it has moved and not reported since: its score is that of the point before
     :param moves: (step of the checkpoint, the trial it was copied from, the point before)
     """
@@ -298,3 +295,10 @@ def plain(value: Any) -> Any:
     if hasattr(value, "tolist"):
         return value.tolist()
     return list(value) if isinstance(value, set | tuple) else str(value)
+
+
+def finite(value: Any) -> float | None:
+    """A score as a number; None if it is none, or not finite."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    return float(value) if math.isfinite(value) else None

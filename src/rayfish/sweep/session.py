@@ -7,6 +7,7 @@ import sys
 import time
 from contextlib import ExitStack, suppress
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,16 +19,18 @@ from rayfish.report.sweep_page import prepare, write_page
 from rayfish.run.directory import tags_of
 from rayfish.run.engine import RayOptions, running_ray
 from rayfish.run.lease import Taken, this_process
-from rayfish.run.resources import require_answer
+from rayfish.run.lookup import newest_first, sweeps_at
+from rayfish.run.resources import GPU_KEYS, require_answer
 from rayfish.streams import steady
 from rayfish.supervise.logs import capture
 from rayfish.supervise.signals import Interrupts
 from rayfish.supervise.watchdog import RayWatch
 from rayfish.sweep import capacity, messages, outcome, settings
-from rayfish.sweep.directory import FAILED, RUNNING, STOPPED, SweepDirectory, list_sweeps
+from rayfish.sweep.directory import FAILED, RUNNING, STOPPED, SweepDirectory
 from rayfish.sweep.experiment import ExperimentTarget
 from rayfish.sweep.function import FunctionTarget
-from rayfish.sweep.live import final_table, open_live
+from rayfish.sweep.live import open_live
+from rayfish.sweep.live_table import final_table
 from rayfish.sweep.loop import Loop, SearchState, open_search_state
 from rayfish.sweep.outcome import Result
 from rayfish.sweep.plan import Plan
@@ -60,11 +63,12 @@ def run(
         with ExitStack() as stack:
             folder, view, status = _with_ray(plan, options, search_state, folder, stack, plain=plain)
     except KeyboardInterrupt:
-        last = folder or next((s for s in list_sweeps(plan.root) if s.data.get("pid") == os.getpid()), None)
+        sweeps = newest_first(sweeps_at(Path(plan.root), "*/*/sweep.json"))
+        last = folder or next((sweep for sweep in sweeps if sweep.data.get("pid") == os.getpid()), None)
         go_on = f"at once; to go on: rayfish tune --resume {last.path}" if last else "before it began"
         console.print(Text(f"\nstopped {go_on}"), soft_wrap=True)
         raise
-    console.print(final_table(view), soft_wrap=not console.is_terminal)
+    console.print(final_table(view, console), soft_wrap=not console.is_terminal)
     with folder.writing():
         steps = outcome.write(plan, view)
         write_page(view, view.folder / PAGE)
@@ -220,12 +224,14 @@ def _usual_resources(plan: Plan) -> Resources:
 
 def _smaller(plan: Plan, resources: Resources, room: capacity.Capacity, at: str | None) -> str:
     """The next step where not even one trial fits."""
-    if plan.kind != "experiment":
+    if not isinstance(plan.target, ExperimentTarget):
         larger = "use a larger cluster" if at else "give --ray-num-cpus to oversubscribe"
         return f"lower search.resources (cpu may be a fraction), or {larger}"
-    cpus = room.total("CPU")
-    own = resources.bundles[0].get("CPU", 0.0)
-    if own <= cpus and len(resources.bundles) > 1:
-        each = max(bundle.get("CPU", 0.0) for bundle in resources.bundles[1:]) or 1.0
-        return f"set rollouts.num_env_runners to at most {int((cpus - own) // each)}, or use a larger cluster"
+    keys = [f"{key}=0" for key in GPU_KEYS if plan.target.base.get(key) or key in plan.space.keys]
+    if keys and resources.total("GPU") > room.total("GPU"):
+        return f"set {' and '.join(keys)}, or use a cluster with more GPUs"
+    own, *workers = (bundle.get("CPU", 0.0) for bundle in resources.bundles)
+    fitting = (room.total("CPU") - own) // (max(workers, default=0.0) or 1.0)
+    if 0 <= fitting < len(workers):
+        return f"set rollouts.num_env_runners to at most {fitting:g}, or use a larger cluster"
     return "ask for less, or use a larger cluster with --on ADDRESS"

@@ -6,13 +6,24 @@ import math
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from rayfish.errors import ConfigError, Problem, did_you_mean
-from rayfish.experiment.sections import SECTIONS, SearchKeys
+from rayfish.errors import ConfigError, Problem, suggest
+from rayfish.experiment.sections import SECTIONS, Field, SearchKeys
 
 DEFAULT_SAMPLES = 20
 POPULATIONS = ("pbt", "pb2")
 PAUSING = ("hyperband", "pbt", "pb2")
 """Schedulers that let trials wait, which a trial must survive: it has to be able to resume."""
+
+_LEAST = {"num_samples": 1, "repeat": 1, "max_concurrent": 1, "max_failures": 0, "time_budget_s": 1}
+_KINDS = {
+    "str": str,
+    "list": list | tuple,
+    "dict": Mapping,
+    "bool": bool,
+    "int": int,
+    "float": int | float,
+    "null": type(None),
+}
 
 
 class Search(SearchKeys):
@@ -20,11 +31,6 @@ class Search(SearchKeys):
 
     def __init__(self, **values: Any) -> None:
         super().__init__(values)
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Search) and to_dict(self) == to_dict(other)
-
-    __hash__ = None  # type: ignore[assignment]
 
     def replace(self, **values: Any) -> Search:
         """A copy with some keys set again."""
@@ -46,30 +52,16 @@ def read(values: Mapping[str, Any], where: str = "") -> Search:
     :raises ConfigError: with everything that is wrong
     """
     known = SECTIONS["search"].own
-    problems = []
     given = {key: value for key, value in values.items() if value is not None}
-    for key, value in given.items():
-        choices = known[key].choices if key in known else ()
-        what = hint = ""
-        if key not in known:
-            close = did_you_mean(key, known)
-            hint = f"did you mean search.{close[0]}?" if close else f"there are {', '.join(known)}"
-            what = "there is no such key"
-        elif not choices:
-            what, hint = _wrong(key, value, known[key].type)
-        elif str(value).lower() in choices:
-            given[key] = str(value).lower()
-        else:
-            close = did_you_mean(str(value).lower(), choices)
-            hint = f"did you mean {close[0]}?" if close else f"one of {', '.join(choices)}"
-            what = f"cannot be {value!r}"
-        if what:
-            problems.append(Problem(f"search.{key}", what, hint, where))
-    if problems:
-        raise ConfigError(problems)
     if not isinstance(given.get("start_from", []), list | tuple):
         given["start_from"] = [given["start_from"]]
-    search = Search(**given)
+    problems = checked(given, known, "search", where, "`rayfish config keys search` explains it")
+    for key, least in _LEAST.items():
+        if type(given.get(key)) in (int, float) and given[key] < least:
+            problems.append(Problem(f"search.{key}", f"is {given[key]}", f"give {least} or more", where))
+    if problems:
+        raise ConfigError(problems)
+    search = Search(**{k: v.lower() if known[k].choices else v for k, v in given.items()})
     problems = [Problem(f"search.{key}", what, hint, where) for key, what, hint in _contradictions(search)]
     if problems:
         raise ConfigError(problems)
@@ -82,19 +74,32 @@ def to_dict(search: Search) -> dict[str, Any]:
     return {key: list(value) if isinstance(value, tuple) else value for key, value in values.items()}
 
 
-def _wrong(key: str, value: Any, kind: str) -> tuple[str, str]:
-    """What is wrong with a value, and the next step; "" for nothing."""
-    kinds = {"int": int, "float": (int, float), "bool": bool, "dict": Mapping, "str": str, "null": type(None)}
-    allowed: tuple[Any, ...] = ()
-    for name in kind.split(" | "):
-        found = kinds.get(name, object)
-        allowed += found if isinstance(found, tuple) else (found,)
-    if not isinstance(value, allowed) or (isinstance(value, bool) and kind != "bool"):
-        return f"takes {kind}, not {value!r}", "`rayfish config keys search` explains it"
-    least = {"num_samples": 1, "repeat": 1, "max_concurrent": 1, "max_failures": 0, "time_budget_s": 1}
-    if key in least and value < least[key]:
-        return f"is {value}", f"give {least[key]} or more"
-    return "", ""
+def checked(
+    values: Mapping[str, Any], known: Mapping[str, Field], section: str, where: str = "", explained: str = ""
+) -> list[Problem]:
+    """What is wrong with a section's keys and with the kinds of their values.
+
+    :param explained: the next step for a value of a wrong kind
+    """
+    problems = []
+    for name, value in values.items():
+        rule, what, hint = known.get(name), "", ""
+        if rule is None:
+            what, hint = "there is no such key", suggest(str(name), known, f"there are {', '.join(known)}")
+        elif value is None:
+            continue
+        elif (isinstance(value, bool) and "bool" not in rule.type) or not any(
+            isinstance(value, _KINDS.get(kind, object)) for kind in rule.type.split(" | ")
+        ):
+            what, hint = f"takes {rule.type}, not {value!r}", explained
+        elif rule.choices and str(value).lower() not in rule.choices:
+            what = f"cannot be {value!r}"
+            hint = suggest(str(value).lower(), rule.choices, f"one of {', '.join(rule.choices)}")
+        elif rule.type == "float" and not 0 < value < math.inf:
+            what, hint = f"is {value}", "give a number above 0"
+        if what:
+            problems.append(Problem(f"{section}.{name}" if section else str(name), what, hint, where))
+    return problems
 
 
 def _contradictions(search: Search) -> Iterator[tuple[str, str, str]]:
@@ -104,7 +109,7 @@ def _contradictions(search: Search) -> Iterator[tuple[str, str, str]]:
         what = f"search.repeat={search.repeat} with {scheduler}, which changes points on the way"
         yield "repeat", what, "leave one of the two out"
     if scheduler in POPULATIONS and method not in ("auto", "random", "grid"):
-        what = f"{scheduler} moves a population by itself; {method} would propose points beside it"
+        what = f"{scheduler} moves a population by itself; {method} would propose points as well"
         yield "method", what, "set search.method=random"
     if scheduler == "pruner" and method not in ("auto", "optuna"):
         what = f"the scheduler pruner is Optuna's, the method is {method}"

@@ -25,7 +25,6 @@ class Resources:
     """What one trial holds while it runs: its main process (CPUs and GPUs may be fractions) and others.
 
     :param workers: CPUs, GPUs and others of each further process, in Ray's words (`{"CPU": 1}`)
-    :param memory: in bytes
     :param custom: other resources of a cluster, by name
     """
 
@@ -111,7 +110,7 @@ class Work(ABC):
 
     def failed(self, error: BaseException) -> None:
         """After an exception: releases everything it holds."""
-        self.end(STOPPED, f"failed: {error}")
+        self.end(STOPPED, f"failed: {type(error).__name__}: {error}")
 
 
 def unrecorded(

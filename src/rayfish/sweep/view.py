@@ -76,19 +76,15 @@ class Point:
 class SweepView:
     """Everything there is to show about a sweep.
 
-    :param title: what is tuned, in one line
-    :param trials: by number
-    :param metric: the score's name
     :param time: the name of what schedulers count
-    :param total: points times repeats planned; None without a planned end
+    :param total: points times repeats planned; 0 where that is unknown
     :param begun: the clock at the start of the first session
     :param seconds: spent so far, over all sessions
-    :param running: how many trials run now
     :param slots: how many trials can run at once
     :param notes: for the reader, a sentence each
     :param over: whether this session has ended
     :param damage: a message on lines of the table that could not be read; "" for none
-    :param best_command: trains the best point; None: from `best.yaml` of the folder, "": there is none
+    :param best_command: trains the best point; "" where it has no experiment
     """
 
     title: str
@@ -98,7 +94,7 @@ class SweepView:
     trials: Mapping[int, Trial]
     metric: str
     time: str
-    total: int | None = None
+    total: int = 0
     begun: float = 0.0
     seconds: float = 0.0
     running: int = 0
@@ -106,15 +102,14 @@ class SweepView:
     notes: list[str] = field(default_factory=list)
     over: bool = False
     damage: str = ""
-    best_command: str | None = None
+    best_command: str = ""
 
     def counts(self) -> dict[str, int]:
         """How many trials are in each state; planned ones without a point count as waiting."""
         found = dict.fromkeys(STATES, 0)
         for trial in list(self.trials.values()):
             found[trial.state] += 1
-        if self.total is not None:
-            found[PENDING] += max(0, self.total - len(self.trials))
+        found[PENDING] += max(0, self.total - len(self.trials))
         return found
 
     def finished(self) -> int:
@@ -130,11 +125,14 @@ class SweepView:
         return sorted(found, key=self._rank)
 
     def best(self) -> Trial | None:
-        """The trial with the best score: of those that have ended well, else of those under way."""
-        good = [t for t in list(self.trials.values()) if t.state != FAILED and has_score(t)]
-        ended = [t for t in good if t.finished]
-        sign = self.search.sign
-        return max(ended or good, key=lambda t: (sign * (t.value or 0.0), -t.number), default=None)
+        """The best trial; with repetitions, the best of the best point."""
+        point = self.best_point()
+        return next(iter(self.ranked(point.trials)), None) if point is not None else None
+
+    def ranked(self, trials: Iterable[Trial]) -> list[Trial]:
+        """Trials with a score, the best first; failed ones left out."""
+        scored = [trial for trial in trials if has_score(trial) and trial.state != FAILED]
+        return sorted(scored, key=lambda trial: -self.search.sign * (trial.value or 0.0))
 
     def best_point(self) -> Point | None:
         """The point with the best mean: of those that have ended well, else of those under way."""
@@ -151,7 +149,7 @@ class SweepView:
         ended = [trial.seconds for trial in trials if trial.state in (DONE, STOPPED)]
         budget = self.search.time_budget_s
         left = None if budget is None else max(0.0, budget - self.seconds)
-        if not ended or self.total is None:
+        if not ended or not self.total:
             return left
         usual = sum(ended) / len(ended)
         ahead = self.total - sum(trial.finished for trial in trials)
@@ -203,7 +201,7 @@ def _read(folder: SweepDirectory) -> SweepView:
         metric=str(data.get("metric")),
         time=str(data.get("time")),
         seconds=float(data.get("seconds") or 0.0),
-        total=int(data["total"]) if data.get("total") and data.get("status") != DONE else None,
+        total=int(data.get("total") or 0) if data.get("status") != DONE else 0,
         over=data.get("status") != RUNNING,
         damage=damage_in(folder.table_file, damaged),
     )
@@ -230,6 +228,11 @@ def short_names(keys: Iterable[str]) -> dict[str, str]:
                 break
         names[key] = ".".join(tail)
     return names
+
+
+def written(names: Mapping[str, str], params: Mapping[str, Any], most: int = 0) -> dict[str, str]:
+    """A point as people read it: its values (see `shown`) by the short names of its keys."""
+    return {names.get(key, key): shown(value, most) for key, value in params.items()}
 
 
 def figure(value: float | None) -> str:

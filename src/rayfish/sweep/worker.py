@@ -26,14 +26,11 @@ _OURS = f"{os.sep}rayfish{os.sep}sweep{os.sep}"
 class Reply:
     """The answer to one request to a worker.
 
-    :param metrics: the report, if there is one
     :param over: the trial has ended by itself, or failed
     :param error: why it failed, in one line; `hint` has the next step, `details` the traceback
-    :param saved: the requested checkpoint
     :param unfit: no trial can run on the machine
     :param spoiled: a part of the trial still runs in the worker, which must not serve another
     :param missed: earlier reports that the sweep has not recorded
-    :param seconds: spent on this request
     """
 
     metrics: Mapping[str, Any] | None = None
@@ -104,11 +101,10 @@ class Worker:
         started = time.monotonic()
         work, self._work = self._work, None
         try:
-            saved = work.save() if work is not None and how == PAUSED else ""
-            if work is not None:
-                work.end(how, why)
-            spoiled = work is not None and not work.gone
-            return Reply(over=True, saved=saved, spoiled=spoiled, seconds=time.monotonic() - started)
+            assert work is not None
+            saved = work.save() if how == PAUSED else ""
+            work.end(how, why)
+            return Reply(over=True, saved=saved, spoiled=not work.gone, seconds=time.monotonic() - started)
         except BaseException as error:
             return _failed(error, started)
 

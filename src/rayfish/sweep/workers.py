@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
@@ -43,6 +43,13 @@ def why_lost(error: Exception) -> Lost:
     if _NODE_GONE.search(text):
         return Lost("its machine has left the cluster", node=True)
     return Lost(explain_exit(text).what, node=False)
+
+
+def ready(ray: Any, asked: Iterable[Any], timeout: float) -> list[Any]:
+    """The futures that have an answer now; waits for the first one, at most so long."""
+    found, rest = ray.wait(list(asked), num_returns=1, timeout=timeout)
+    more = ray.wait(rest, num_returns=len(rest), timeout=0)[0] if found and rest else []
+    return [*found, *more]
 
 
 def _pickled(target: Target) -> bytes:
@@ -138,11 +145,7 @@ class TrialWorkers:
         if not self._asked:
             return
         self._require_ray()
-        ready, rest = self._ray.wait(list(self._asked), num_returns=1, timeout=timeout)
-        if ready and rest:
-            more, _ = self._ray.wait(rest, num_returns=len(rest), timeout=0)
-            ready += more
-        for future in ready:
+        for future in ready(self._ray, self._asked, timeout):
             asked = self._asked.pop(future, None)
             if asked is None:  # its trial was dropped because of another one's answer
                 continue

@@ -19,18 +19,14 @@ from rayfish.sweep.amounts import resources_of
 from rayfish.sweep.program import settings as section
 from rayfish.sweep.program.command import names_in, words_of
 from rayfish.sweep.program.process import PYTHONS, executable
-from rayfish.sweep.program.settings import BUILT_IN, FIELDS, METRIC_FIELDS, MetricSettings, ProgramSettings
+from rayfish.sweep.program.settings import BUILT_IN, MetricSettings
 from rayfish.sweep.program.work import ProgramWork
 from rayfish.sweep.task import Resources, Target, Task, Work
-
-__all__ = ["FIELDS", "METRIC_FIELDS", "Program", "ProgramSettings"]
 
 
 class Program(Target):
     """A command that is run once per trial.
 
-    :param values: the `program` section
-    :param resources: what a trial holds, as `search.resources` says it
     :param metric: what the sweep looks at; where known, the source of metrics that has it is the one read
     :param where: where the section was written, for messages
     :raises ConfigError: with everything that is wrong with the section

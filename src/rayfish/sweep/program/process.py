@@ -28,9 +28,7 @@ class Process:
     """One command that runs under a guardian (see `guardian.py`).
 
     :param command: its words; `python` is the Python that Rayfish runs with
-    :param folder: the folder it is started in
     :param log: the file that its output is appended to
-    :param env: all of its environment
     :param grace_s: between SIGTERM and SIGKILL when it is stopped
     :raises RayfishError: the command cannot be run
     """

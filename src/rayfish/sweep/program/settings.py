@@ -1,12 +1,12 @@
 """The `program` section, checked: which command is tuned, and how it tells how it is doing."""
 
-import math
 import shlex
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
-from rayfish.errors import ConfigError, Problem, suggest
-from rayfish.experiment.sections import Field, Keys, Section, key
+from rayfish.errors import ConfigError, Problem
+from rayfish.experiment.sections import Keys, Section, key
+from rayfish.sweep.settings import checked
 
 
 class MetricSettings(Keys):
@@ -69,12 +69,10 @@ class ProgramSettings(Keys):
 
 FIELDS, METRIC_FIELDS = Section(ProgramSettings).own, Section(MetricSettings).own
 REPORTS = "reports"
-"""How many reports there were so far, beside the program's own `step`."""
+"""How many reports there were so far, besides the program's own `step`."""
 
 BUILT_IN = ("trial", "folder", "seed", "name")
 """What a command may name besides parameters."""
-
-_KINDS = {"str": str, "list": list | tuple, "dict": Mapping, "bool": bool, "float": int | float}
 
 
 def read(values: Mapping[str, Any], where: str = "") -> ProgramSettings:
@@ -84,7 +82,7 @@ def read(values: Mapping[str, Any], where: str = "") -> ProgramSettings:
     """
     from rayfish.sweep.program.command import names_in
 
-    problems: list[Problem] = checked(values, FIELDS, "program", where)
+    problems = checked(values, FIELDS, "program", where)
     metrics = values.get("metrics") or {}
     if isinstance(metrics, Mapping):
         problems += checked(metrics, METRIC_FIELDS, "program.metrics", where)
@@ -108,31 +106,6 @@ def read(values: Mapping[str, Any], where: str = "") -> ProgramSettings:
             "resume": tuple(resume) or None,
         }
     )
-
-
-def checked(
-    values: Mapping[str, Any], known: Mapping[str, Field], section: str, where: str = ""
-) -> list[Problem]:
-    """What is wrong with a section's keys and with the kinds of their values."""
-    problems = []
-    for name, value in values.items():
-        rule, what, hint = known.get(name), "", ""
-        if rule is None:
-            what, hint = "there is no such key", suggest(str(name), known, f"there are {', '.join(known)}")
-        elif value is None:
-            continue
-        elif (isinstance(value, bool) and "bool" not in rule.type) or not any(
-            isinstance(value, _KINDS.get(kind, object)) for kind in rule.type.split(" | ") if kind != "null"
-        ):
-            what = f"takes {rule.type}, not {value!r}"
-        elif rule.choices and str(value).lower() not in rule.choices:
-            what = f"cannot be {value!r}"
-            hint = suggest(str(value).lower(), rule.choices, f"one of {', '.join(rule.choices)}")
-        elif rule.type == "float" and not 0 < value < math.inf:
-            what, hint = f"is {value}", "give a number above 0"
-        if what:
-            problems.append(Problem(f"{section}.{name}" if section else str(name), what, hint, where))
-    return problems
 
 
 def words_in(value: Any, place: str, problems: list[Problem], where: str) -> list[str]:

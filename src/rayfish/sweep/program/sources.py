@@ -27,7 +27,6 @@ _MOST_FILES = 20_000
 class Places:
     """Where files of one trial are looked for.
 
-    :param trial: the trial's own folder
     :param start: the folder the program was started in
     :param pattern: of files or folders, filled in; None for everything in the trial's folder
     :param names_trial: whether the pattern can mean this trial only, wherever it is looked for
@@ -64,8 +63,6 @@ class Places:
 class Metrics:
     """All that a trial reports.
 
-    :param settings: where to look
-    :param places: the same, for this trial
     :param output: its log, and from which byte on it is this attempt's
     :param metric: the name that matters; where it is known, the source that has it is the one that counts
     :param count: reports of earlier attempts, for programs that do not say how far they are
@@ -100,10 +97,7 @@ class Metrics:
             self._take(path)
 
     def read(self, final: bool = False) -> list[dict[str, float]]:
-        """The new reports, each with its `step`, in their order.
-
-        :param final: the program has ended, nothing will follow
-        """
+        """The new reports, each with its `step`, in their order."""
         self._look(final)
         sources = {self._chosen: self._sources[self._chosen]} if self._settled else self._sources
         for name, source in sources.items():
@@ -160,7 +154,7 @@ class Metrics:
         self._known.add(path)
         earlier = self._before.get(path, NOTHING)
         if MARK in path.name:
-            self._events.add(EventFile(path, earlier.size))
+            self._events.files.append(EventFile(path, earlier.size))
             self._sources[EVENTS] = self._events
         elif path.suffix == ".csv":
             self._sources[str(path)] = CsvRows(path, self._step, earlier, self._count)
@@ -213,22 +207,19 @@ class Metrics:
         return {rename.get(key, key): value for key, value in report.items()} if rename else report
 
 
-class _Events:
+class _Events(Steps):
     """All event files of a trial together, one report per step."""
 
     def __init__(self, metric: str) -> None:
-        self._files: list[EventFile] = []
-        self._steps = Steps(metric)
+        super().__init__(metric)
+        self.files: list[EventFile] = []
         self._owner: dict[str, Path] = {}
 
-    def add(self, file: EventFile) -> None:
-        self._files.append(file)
-
     def read(self, final: bool) -> list[dict[str, float]]:
-        for file in self._files:
+        for file in self.files:
             for step, tag, value in file.read():
-                self._steps.add(step, self._name(tag, file.path.parent), value)
-        return self._steps.take(final)
+                self.add(step, self._name(tag, file.path.parent), value)
+        return self.take(final)
 
     def _name(self, tag: str, folder: Path) -> str:
         """The tag; where another folder writes it as well, with what differs of the folder in front."""

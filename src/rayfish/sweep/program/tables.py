@@ -8,9 +8,10 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import BinaryIO
 
 from rayfish.files import parse_json
+from rayfish.sweep.function import flat
 from rayfish.text import printable
 
 _CHUNK = 4 << 20
@@ -54,7 +55,7 @@ class Lines:
     def __init__(self, path: Path, earlier: Earlier = NOTHING) -> None:
         self.path, self._earlier = path, earlier
         self._offset, self._tail, self._rest = earlier.size, earlier.tail, b""
-        self.anew = False
+        self.restarted = False
         """Whether the last reading began at the beginning again, as the file was written again."""
 
     def passed(self) -> list[str]:
@@ -70,11 +71,11 @@ class Lines:
     def read(self, final: bool) -> list[str]:
         """The new lines without their ends; the last, unfinished one only when nothing will follow."""
         found: list[str] = []
-        self.anew = False
+        self.restarted = False
         try:
             with self.path.open("rb") as file:
-                if self._written_anew(file):
-                    self.anew, self._earlier = True, NOTHING
+                if self._written_again(file):
+                    self.restarted, self._earlier = True, NOTHING
                     self._offset, self._tail, self._rest = 0, b"", b""
                 file.seek(self._offset)
                 while chunk := file.read(_CHUNK):
@@ -89,7 +90,7 @@ class Lines:
             self._rest = b""
         return found
 
-    def _written_anew(self, file: BinaryIO) -> bool:
+    def _written_again(self, file: BinaryIO) -> bool:
         file.seek(self._offset - len(self._tail))
         if file.read(len(self._tail)) != self._tail:
             return True
@@ -125,7 +126,7 @@ class _Reports:
     def read(self, final: bool) -> list[dict[str, float]]:
         """The new reports, in their order."""
         lines = self._lines.read(final)
-        if self._lines.anew:
+        if self._lines.restarted:
             self._begin_again()
         self.lines_seen += len(lines)
         reports = []
@@ -208,20 +209,10 @@ def numbers_in(line: str) -> dict[str, float]:
         return {}
     try:
         value = parse_json(line[start : end + 1])
-        return flat(value) if isinstance(value, Mapping) else {}
+        found = flat(value) if isinstance(value, Mapping) else {}
+        return {k: v for k, v in found.items() if isinstance(v, int | float) and not isinstance(v, bool)}
     except ValueError:
         return {}
-
-
-def flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, float]:
-    """The numbers of a nested mapping by names joined with "/"; everything else is left out."""
-    found: dict[str, float] = {}
-    for key, value in values.items():
-        if isinstance(value, Mapping):
-            found |= flat(value, f"{prefix}{key}/")
-        elif isinstance(value, int | float) and not isinstance(value, bool):
-            found[f"{prefix}{key}"] = value
-    return found
 
 
 def _text(line: bytes) -> str:

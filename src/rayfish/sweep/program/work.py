@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from rayfish.errors import RayfishError
-from rayfish.files import atomic_write, parse_json
+from rayfish.files import Unreadable, atomic_write, read_keys
 from rayfish.sweep.program.command import filled, names_in, plain, words_of
 from rayfish.sweep.program.process import Process, ended, environment, hint_for, shown
 from rayfish.sweep.program.settings import REPORTS, MetricSettings, ProgramSettings
@@ -27,11 +27,9 @@ _NOTE_EVERY_S = 5.0
 
 
 class ProgramWork(Work):
-    """A program that runs beside this process, for one trial.
+    """A program that runs next to this process, for one trial.
 
-    :param settings: what is run, and where its metrics are
     :param metric: the name of the metric that counts, "" where it is not known
-    :param resources: what the trial holds
     :param start: where the sweep was started; a worker's own folder may be another
     """
 
@@ -238,10 +236,9 @@ def _reports_before(before: Mapping[str, Any], task: Task) -> int:
 
 def _record(folder: Path) -> dict[str, Any]:
     try:
-        found = parse_json((folder / RECORD).read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+        return read_keys(folder / RECORD)
+    except (FileNotFoundError, Unreadable):
         return {}
-    return found if isinstance(found, dict) else {}
 
 
 def _duration(seconds: float) -> str:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from rayfish.sweep.records import FAILED
+from rayfish.sweep.records import FAILED, finite
 
 CONTINUE, STOP, PAUSE = "continue", "stop", "pause"
 WHERE = "search.scheduler_config"
@@ -26,7 +25,7 @@ class Move:
 
 @dataclass
 class Orders:
-    """What a scheduler decided beside its answer to a report.
+    """What a scheduler decided besides its answer to a report.
 
     :param stop: other trials that have to end
     :param save: trials that must write a checkpoint now, at the report just given
@@ -48,14 +47,9 @@ class Scheduler:
     :param metric: the key in a report that says how good it is
     """
 
-    why: str = ""
-    """The reason for the last STOP, or for the last trials in `Orders.stop`."""
-
-    ran_out: bool = False
-    """Whether the last STOP was for a trial that reached the end of its budget (`max_t`)."""
-
-    eager: bool = False
-    """Whether every trial should be added before the first one runs: a population needs all its members."""
+    why: str = ""  # the reason for the last STOP, or for the last trials in `Orders.stop`
+    ran_out: bool = False  # whether the last STOP was for a trial that reached its `max_t`
+    eager: bool = False  # whether all trials are added before the first one runs: a population needs them
 
     def __init__(self, time: str = "step", metric: str = "score") -> None:
         self.time = time
@@ -135,7 +129,4 @@ class Scheduler:
 
     def _usable(self, metrics: Mapping[str, Any]) -> bool:
         """Whether a report has a time and a score to judge by."""
-        return all(
-            isinstance(value, int | float) and not isinstance(value, bool) and not math.isnan(value)
-            for value in (metrics.get(self.time), metrics.get(self.metric))
-        )
+        return all(finite(metrics.get(key)) is not None for key in (self.time, self.metric))

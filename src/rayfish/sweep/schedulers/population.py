@@ -24,7 +24,6 @@ class Population(TuneScheduler):
     Every trial belongs to the population, so all of them should be added before the first one runs; where
     fewer can run at a time, they take turns. PB2 sees the logarithms of parameters searched by magnitude.
 
-    :param space: where new parameters come from
     """
 
     eager = True

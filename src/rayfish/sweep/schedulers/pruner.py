@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -44,7 +43,7 @@ class PrunerScheduler(Scheduler):
         trial = self._open.get(number)
         if trial is None:  # already pruned: the answer was lost in an interruption
             return STOP
-        if not self._usable(metrics) or not math.isfinite(metrics[self.metric]):
+        if not self._usable(metrics):
             return CONTINUE
         step, value = metrics[self.time], float(metrics[self.metric])
         with quiet():

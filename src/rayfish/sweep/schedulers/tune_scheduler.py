@@ -43,24 +43,15 @@ class TuneScheduler(Scheduler):
 
     Its random numbers are its own: they are seeded from the sweep's seed, a trial's number and its time.
 
-    :param kind: Tune's class
     :param defaults: settings where `search.scheduler_config` has no others
     :param fixed: settings that are not the user's
     """
 
-    name: str
-    """How it is called in a reason."""
-
-    ours: tuple[str, ...] = ()
-    """Settings that Tune's class does not have."""
-
-    not_offered: tuple[str, ...] = ()
-    """Settings of Tune's class that the user cannot set."""
-
-    worse: str = "worse than the others"
-    """Why it ends a trial, as in `worse than the others at 12 (iteration)`."""
-
-    limit: str = "max_t"
+    name: str  # how it is called in a reason
+    ours: tuple[str, ...] = ()  # settings that Tune's class does not have
+    not_offered: tuple[str, ...] = ()  # settings of Tune's class that the user cannot set
+    worse = "worse than the others"  # why it ends a trial: `worse than the others at 12 (iteration)`
+    limit = "max_t"  # where a trial ends that is not worse
     search_alg = None
 
     def __init__(

@@ -19,8 +19,7 @@ from typing import Any
 import numpy as np
 
 from rayfish.errors import ConfigError, Problem, RayfishError, suggest
-from rayfish.sweep.importance import is_number
-from rayfish.sweep.records import plain
+from rayfish.sweep.records import FAILED, STOPPED, finite, plain
 from rayfish.sweep.settings import Search
 from rayfish.sweep.space import Parameter, Space
 
@@ -38,8 +37,6 @@ class Known:
 
     :param params: by dotted key, the active ones only
     :param state: done, stopped (early), failed, or open: its score is still to come
-    :param value: its score, None where it has none
-    :param curve: (step, score) of every report
     """
 
     number: int
@@ -72,8 +69,18 @@ class Searcher(ABC):
         :param pruned: it was stopped early, so the score is not what it might have become
         """
 
-    def recall(self, points: Sequence[Known]) -> None:  # noqa: B027
+    def recall(self, points: Sequence[Known]) -> None:
         """Restores the points of an interrupted sweep; called once, before the first `ask`."""
+        for point in sorted(points, key=lambda known: known.number):
+            self._take(point.number, point.params)
+            for step, value in point.curve:
+                self.report(point.number, step, value)
+            if point.state != OPEN:
+                score = None if point.state == FAILED else point.value
+                self.tell(point.number, score, pruned=point.state == STOPPED)
+
+    def _take(self, number: int, params: Mapping[str, Any]) -> None:  # noqa: B027
+        """Makes a recorded point one that the method has proposed; for methods that learn."""
 
     def _start_point(self, number: int) -> Mapping[str, Any]:
         """The starting point of that number, {} after the last one."""
@@ -218,7 +225,7 @@ class Axis:
         """Whether a value can be one of this parameter's at all."""
         if self.form == CATEGORY:
             return position(self.parameter.values, value) is not None
-        return is_number(value)
+        return finite(value) is not None
 
 
 def axes(space: Space) -> list[Axis]:
@@ -249,7 +256,6 @@ def allowed(parameter: Parameter, value: Any) -> bool:
 def require_point(space: Space, params: Mapping[str, Any], where: str) -> None:
     """A point that was read from a file must be one of the space: it must not set anything else.
 
-    :param where: the file
     :raises RayfishError: it has another key, or a text that is none of the key's choices
     """
     for key, value in params.items():

@@ -17,12 +17,10 @@ from typing import Any, ClassVar
 import numpy as np
 
 from rayfish.errors import ConfigError, MissingExtra, Problem, RayfishError, did_you_mean
-from rayfish.sweep.importance import is_number
-from rayfish.sweep.records import FAILED
+from rayfish.sweep.records import finite
 from rayfish.sweep.searchers.base import (
     CATEGORY,
     METHOD_CONFIG,
-    OPEN,
     REAL,
     WHOLE,
     Axis,
@@ -84,15 +82,13 @@ class LibrarySearcher(Searcher):
 
     def recall(self, points: Sequence[Known]) -> None:
         """Gives the method the recorded points as its own, with their scores."""
-        if not points or not self._axes:
-            return
-        self._restart(self._seed + 7919 * len(points))  # the same sequence would begin with the same points
-        for known in sorted(points, key=lambda point: point.number):
-            self._added(known.number, known.params)
-            for step, value in known.curve:
-                self.report(known.number, step, value)
-            if known.state != OPEN:
-                self.tell(known.number, None if known.state == FAILED else known.value)
+        if points and self._axes:
+            # The same sequence would begin with the same points.
+            self._restart(self._seed + 7919 * len(points))
+            super().recall(points)
+
+    def _take(self, number: int, params: Mapping[str, Any]) -> None:
+        self._added(number, params)
 
     def _restart(self, seed: int) -> None:
         if self._axes:
@@ -304,7 +300,7 @@ class BayesOptSearcher(LibrarySearcher):
         problems = []
         for axis in self._axes.values():
             values = axis.parameter.values
-            if axis.form == CATEGORY and not all(is_number(value) for value in values):
+            if axis.form == CATEGORY and not all(finite(value) is not None for value in values):
                 shown = ", ".join([*map(repr, values[:4]), *(["..."] if len(values) > 4 else [])])
                 what = f"bayesopt knows numbers only, and this is one of {shown}"
                 hint = "set search.method to optuna, hyperopt, nevergrad, ax or bohb"

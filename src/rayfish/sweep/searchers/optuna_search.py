@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import math
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
@@ -11,14 +10,11 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 from rayfish.errors import ConfigError, MissingExtra, Problem, suggest
-from rayfish.sweep.records import DONE, STOPPED
 from rayfish.sweep.searchers.base import (
     CATEGORY,
     METHOD_CONFIG,
-    OPEN,
     WHOLE,
     Axis,
-    Known,
     Searcher,
     arguments,
     axes,
@@ -109,15 +105,8 @@ class OptunaSearcher(Searcher):
             else:
                 self.study.tell(trial, state=TrialState.FAIL)
 
-    def recall(self, points: Sequence[Known]) -> None:
-        """Asks for the recorded points again, with their values given, and reports what they reported."""
-        for point in sorted(points, key=lambda known: known.number):
-            self._ask(point.number, point.params)
-            for step, value in point.curve:
-                self.report(point.number, step, value)
-            if point.state != OPEN:
-                score = point.value if point.state in (DONE, STOPPED) else None
-                self.tell(point.number, score, pruned=point.state == STOPPED)
+    def _take(self, number: int, params: Mapping[str, Any]) -> None:
+        self._ask(number, params)
 
     def _ask(self, number: int, given: Mapping[str, Any]) -> dict[str, Any]:
         with quiet():
@@ -196,12 +185,12 @@ def make_sampler(config: Mapping[str, Any], seed: int) -> tuple[str, optuna.samp
 def pruner_in(config: Mapping[str, Any]) -> optuna.pruners.BasePruner:
     """The pruner that `search.method_config` asks for.
 
-    Its settings are written beside it, or in `pruner_config`: a sampler has an `n_startup_trials` too.
+    Its settings are written next to it, or in `pruner_config`: a sampler has an `n_startup_trials` too.
     """
     kind = named(config.get("pruner"), "pruner", "median", PRUNERS)
     known = [name for name in _pruner_arguments(kind) if name != "n_startup_trials"]
-    beside = {key: value for key, value in config.items() if key in known}
-    return make_pruner({**beside, **(config.get("pruner_config") or {}), "pruner": kind})
+    direct = {key: value for key, value in config.items() if key in known}
+    return make_pruner({**direct, **(config.get("pruner_config") or {}), "pruner": kind})
 
 
 def make_pruner(config: Mapping[str, Any], where: str = METHOD_CONFIG) -> optuna.pruners.BasePruner:
@@ -238,15 +227,16 @@ def named(name: Any, key: str, default: str, known: Mapping[str, str], where: st
 @contextmanager
 def quiet() -> Iterator[None]:
     """Optuna without its log lines and its warnings about what is experimental."""
-    log = logging.getLogger("optuna")
-    level = log.level
-    log.setLevel(logging.ERROR)
+    from optuna import logging
+
+    level = logging.get_verbosity()  # also sets the level, the first time
+    logging.set_verbosity(logging.ERROR)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
             yield
         finally:
-            log.setLevel(level)
+            logging.set_verbosity(level)
 
 
 def _pruner_arguments(kind: str) -> list[str]:
