@@ -183,7 +183,8 @@ class Loop:
         self._keep_time()
         self.view.over = True
         if self.plan.population and not self.ending and not any(t.moves for t in self.trials.values()):
-            reason = {"in_turns": len(self.trials) > self.view.slots, "unsaved": self._lacks_checkpoints}
+            unsaved = self._lacks_checkpoints and not self._saved
+            reason = {"in_turns": len(self.trials) > self.view.slots, "unsaved": unsaved}
             self.live.note(messages.no_moves(self.search, self.plan.time, **reason))
         self.table.write("stop", why=self.ending or "all trials are done")
         return records.STOPPED if interrupts.requested else DONE
@@ -541,6 +542,7 @@ class Loop:
             saved = records.keep_for_others(self.folder.path, trial.name, Path(saved), self._donors.values())
             self._saved[trial.number] = (saved, step)
             self._write("save", trial.number, saved=saved, step=step)
+        self._lacks_checkpoints |= not saved
         self._save_settled(trial.number)
 
     def _save_settled(self, number: int) -> None:
