@@ -226,8 +226,13 @@ def exchange(a: Path, b: Path) -> None:
 def sync_folder(folder: Path) -> None:
     """Make a rename itself survive a power cut; some file systems do not offer it."""
     with suppress(OSError):
-        handle = os.open(folder, os.O_RDONLY)
-        try:
-            os.fsync(handle)
-        finally:
-            os.close(handle)
+        sync(folder)
+
+
+def sync(path: Path) -> None:
+    """Wait until a file or folder is on disk."""
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

@@ -131,7 +131,7 @@ def test_a_full_disk_while_writing_leaves_the_checkpoint_before_it(tmp_path, mon
         def full(path: Path) -> None:
             raise OSError(errno.ENOSPC, "Error writing bytes to file. Detail: [errno 28]")
 
-        monkeypatch.setattr(checkpoint, "_sync", full)
+        monkeypatch.setattr(checkpoint, "sync", full)
         with pytest.raises(
             CheckpointError,
             match=r"No space left on device: .* free at /.*; earlier checkpoints are untouched",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cached_property
 from typing import Any
 
@@ -32,6 +32,8 @@ class Policy:
 
     module: nn.Module
     recurrent: bool
+    initial_state: Callable[[], Any]
+    """The recurrent state at the start of an episode, without a batch axis."""
 
     def __init__(self, saved: SavedPolicy, device: str) -> None:
         self.name = saved.name
@@ -70,10 +72,6 @@ class Policy:
         return for_env(actions, self.action_space, normalize=normalize, clip=clip), after
 
     def _act(self, observations: Any, state: Any, explore: bool) -> tuple[np.ndarray, Any]:
-        raise NotImplementedError
-
-    def initial_state(self) -> Any:
-        """Recurrent state at the start of an episode, without a batch axis."""
         raise NotImplementedError
 
     def arrays(self, observations: Any, *, lead: int) -> Any:
@@ -149,11 +147,8 @@ class NetworkPolicy(Policy):
                 "if the custom model's code has changed since, load it with the code it was trained with",
             ) from error
         self.module.to(self.device).eval()
+        self.initial_state = self.module.initial_state  # type: ignore[assignment]
         self.recurrent = bool(self.initial_state())
-
-    def initial_state(self) -> Any:
-        """The network's own start of an episode."""
-        return self.module.initial_state()  # type: ignore[operator]
 
     def _act(self, observations: Any, state: Any, explore: bool) -> tuple[np.ndarray, Any]:
         mask = observations[MASK_KEY] if self._masked else None
@@ -188,11 +183,8 @@ class ModulePolicy(Policy):
         self.module = self._actor.module
         self.observation_space = saved.observation_space or self._actor.observation_space
         self.action_space = saved.action_space or self._actor.action_space
+        self.initial_state = self._actor.initial_state
         self.recurrent = self._actor.recurrent
-
-    def initial_state(self) -> Any:
-        """The module's own start of an episode."""
-        return self._actor.initial_state()
 
     def _act(self, observations: Any, state: Any, explore: bool) -> tuple[np.ndarray, Any]:
         return self._actor.act(observations, state, explore=explore)

@@ -339,9 +339,8 @@ def _why_one(experiment: Experiment) -> str:
 
 
 def _effective(experiment: Experiment, dotted: str) -> Any:
-    section, _, key = dotted.partition(".")
     value = experiment.get(dotted)
-    return signatures.default_of(section, key, str(experiment.algo.name)) if value is None else value
+    return signatures.default_at(dotted, str(experiment.algo.name)) if value is None else value
 
 
 def _fastest(trials: Iterable[Measurement]) -> float:

@@ -29,7 +29,6 @@ import numpy as np
 
 from rayfish.envs import build as envs
 from rayfish.envs import guard
-from rayfish.envs.env_kind import is_multi_agent
 from rayfish.envs.resolve import resolve
 from rayfish.envs.spec import EnvSpec
 from rayfish.envs.vector import GymVector, Tree
@@ -108,26 +107,17 @@ class Offer:
             limit = {} if self._spec.horizon is None else {"max_episode_steps": self._spec.horizon}
             made = self._make_vector(slots, **limit, **self._config)
         else:
-            self._require_one_agent()
+            # There is no vector of Gymnasium's for several agents.
+            if not self.native and envs.describe(self._spec, self._config).kind == "multi":
+                raise RayfishError(
+                    f"{self.env} has several agents, for which its baselines cannot act",
+                    "offer make_vector(num_envs, **env_config) beside its BASELINES",
+                )
             made = envs.make_vector(self._spec, self._config, slots)
         try:
             yield GymVector(made)
         finally:
             guard.close(made)
-
-    def _require_one_agent(self) -> None:
-        """Of several agents there is no vector of Gymnasium's."""
-        if self.native:
-            return
-        single = envs.make(self._spec, self._config)
-        try:
-            if is_multi_agent(single):
-                raise RayfishError(
-                    f"{self.env} has several agents, for which its baselines cannot act",
-                    "offer make_vector(num_envs, **env_config) beside its BASELINES",
-                )
-        finally:
-            guard.close(single)
 
 
 def offer_of(experiment: Experiment) -> Offer | None:
@@ -180,7 +170,7 @@ def play_agent(
 
     def act(obs: Tree) -> Any:
         # Always as many rows: a matrix product rounds otherwise for other sizes, and an episode should
-        # not depend on how many are played beside it.
+        # not depend on how many are played with it.
         wide = map_nested(lambda leaf: np.concatenate([leaf, np.repeat(leaf[:1], SLOTS - slots, 0)]), obs)
         return map_nested(lambda leaf: leaf[:slots], agent.act_batch(wide, explore=plan.explore))
 
@@ -240,16 +230,16 @@ def significant(difference: Mapping[str, float]) -> bool:
 
 
 def _modules(place: str) -> Iterator[ModuleType]:
-    """The module itself and, in a package, `baselines` beside it."""
+    """The module itself and, in a package, `baselines` next to it."""
     try:
         own = sys.modules.get(place) or importlib.import_module(place)
     except (ImportError, ValueError):  # a class that was made by hand, or in a file without a name
         return
     yield own
     package = place if hasattr(own, "__path__") else place.rpartition(".")[0]
-    beside = f"{package}.baselines"
-    if package and importlib.util.find_spec(beside) is not None:
-        yield importlib.import_module(beside)
+    sibling = f"{package}.baselines"
+    if package and importlib.util.find_spec(sibling) is not None:
+        yield importlib.import_module(sibling)
 
 
 def _acted(policy: Baseline, env: Any, obs: Tree) -> Any:

@@ -26,8 +26,8 @@ from typing import TYPE_CHECKING, Any
 from rayfish import text
 from rayfish.algorithm.contradictions import INEXACT
 from rayfish.envs.env_kind import in_short
-from rayfish.errors import CheckpointError, RayfishError
-from rayfish.files import atomic_link, exchange, is_full, why_unwritable
+from rayfish.errors import CheckpointError
+from rayfish.files import atomic_link, exchange, is_full, sync, why_unwritable
 from rayfish.run import manifest, provenance, trust
 from rayfish.run.manifest import REPLAY, read_header, require_whole
 
@@ -58,12 +58,12 @@ def write(
         with undisturbed():  # saving must not change what is saved
             _fill(draft, trainer, best, to_play=to_play)
         for path in [*draft.rglob("*"), draft]:  # on disk before its name becomes valid
-            _sync(path)
+            sync(path)
         if folder.exists():
             exchange(draft, folder)
         else:
             draft.rename(folder)
-        _sync(folder.parent)
+        sync(folder.parent)
     except (OSError, SafetensorError) as error:
         raise CheckpointError(
             f"the checkpoint {folder} could not be written: {_reason(error, folder)}; "
@@ -226,14 +226,6 @@ def _header(trainer: Trainer) -> dict[str, Any]:
     }
 
 
-def _sync(path: Path) -> None:
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
-
-
 def _spaces(trainer: Trainer) -> dict[str, list[str]]:
     info = trainer.info
     return {
@@ -337,16 +329,13 @@ class Checkpoints:
         protected = {self.best["checkpoint"]} if self.best else set()
         if self.last is not None:
             protected.add(self.last.name)
-        for path in manifest.numbered(self.folder):
+        there = manifest.numbered(self.folder)
+        expired = there[: -self.keep] if self.keep else []
+        for path in there:
             if path.name not in protected:
                 (path / REPLAY).unlink(missing_ok=True)
-        if not self.keep:
-            return
-        if int(self.keep) < 1:
-            raise RayfishError(f"checkpoint.num_to_keep is {self.keep}", "use 1 or more, or null to keep all")
-        for path in manifest.numbered(self.folder)[: -int(self.keep)]:
-            if path.name not in protected:
-                _drop(path)
+                if path in expired:
+                    _drop(path)
 
 
 def _drop(path: Path) -> None:

@@ -30,9 +30,9 @@ from rayfish.experiment.result_names import todays_metric
 from rayfish.experiment.tree import leaves
 from rayfish.files import Unreadable, atomic_write, last_write, read_keys, set_aside, why_unwritable
 from rayfish.metrics import names
-from rayfish.run import lease, manifest, provenance
-from rayfish.run.lookup import SweepFolder, age, answering, few, newest_first, sweeps_at, wrong_types
-from rayfish.run.trust import save_config
+from rayfish.run import lease, manifest, provenance, signing
+from rayfish.run.lookup import SweepFolder, answering, few, newest_first, sweeps_at, wrong_types
+from rayfish.run.trust import CONFIG
 
 if TYPE_CHECKING:
     from rayfish.experiment import Experiment
@@ -48,21 +48,19 @@ _log = logging.getLogger(__name__)
 PROGRESS_EVERY_S = 5.0
 """How old `run.json` may be while training goes on."""
 
-_RECORD = "run.json"
 
-
-class RunDirectory:
+class RunDirectory(lease.HeldFolder):
     """One run's folder and the files in it; `data` is `run.json`, which `update` changes on disk as well."""
 
+    RECORD = "run.json"
+
     def __init__(self, path: Path, data: dict[str, Any]) -> None:
-        self.path = path
-        self.data = data
+        super().__init__(path, data)
         self.config_file = path / "config.yaml"
         self.metrics_file = path / "metrics.jsonl"
         self.log_file = path / "log.txt"
         self.checkpoints = path / "checkpoints"
         self._written = 0.0
-        self._lease: lease.Lease | None = None
 
     @classmethod
     def create(
@@ -126,7 +124,7 @@ class RunDirectory:
         """The run that lies at `path`."""
         path = Path(path)
         try:
-            data = read_keys(path / _RECORD)
+            data = read_keys(path / cls.RECORD)
         except FileNotFoundError:
             raise RunNotFound(f"{path} is not a run: it has no run.json", "rayfish runs list") from None
         except Unreadable as error:
@@ -159,11 +157,6 @@ class RunDirectory:
             return []
         return [str(word) for word in words] if isinstance(words, list) else []
 
-    @property
-    def status(self) -> str:
-        """The status as it is: a run whose process is gone is `lost`, whatever `run.json` says."""
-        return lease.status(self.data, self.path, _RECORD)
-
     def update(self, **fields: Any) -> None:
         """Set fields of `run.json`; a dict is merged into the dict that is there.
 
@@ -173,7 +166,7 @@ class RunDirectory:
         for key, value in fields.items():
             old = self.data.get(key)
             self.data[key] = old | value if isinstance(old, dict) and isinstance(value, dict) else value
-        atomic_write(self.path / _RECORD, _json(self.data))
+        atomic_write(self.path / self.RECORD, _json(self.data))
         self._written = time.monotonic()
 
     def begin(self, runner: str, why: str) -> None:
@@ -208,23 +201,13 @@ class RunDirectory:
         times = (self.data.get("times") or {}) | {"ended": _now()}
         self.data |= {"status": status, "reason": reason, "times": times}
         try:
-            last_write(self.path / _RECORD, _json(self.data))
+            last_write(self.path / self.RECORD, _json(self.data))
         finally:
-            if self._lease is not None:
-                self._lease.release()
-                self._lease = None
-
-    def require_held(self) -> None:
-        """Refuses to go on with a run that another process has taken over.
-
-        :raises lease.Taken: this process was suspended for longer than its lease, say
-        """
-        if self._lease is not None:
-            self._lease.require()
+            self.release()
 
     def save_config(self, experiment: Experiment) -> None:
         """Writes `config.yaml`, signed, so that a resume knows it again."""
-        save_config(experiment, self.path)
+        atomic_write(self.config_file, signing.sealed_text(CONFIG, experiment.to_yaml()))
 
     def continued(self, experiment: Experiment, iteration: int) -> None:
         """Notes what a resume changed: the experiment as it is now, and the words that were added.
@@ -270,7 +253,7 @@ class RunDirectory:
         :param process: who trained the run last, when that is not known to have ended
         """
         what = f"the run {self.path} is in training"
-        self._lease = lease.take(self.path, _RECORD, what, process, elsewhere=elsewhere)
+        self._lease = lease.take(self.path, self.RECORD, what, process, elsewhere=elsewhere)
         set_aside(self.path)
 
     def list_checkpoints(self) -> list[Path]:
@@ -315,13 +298,13 @@ def find_run(text: str | Path, root: str | Path = DEFAULT_ROOT) -> Path:
     return folder if (folder / "run.json").exists() else _best_trial(folder)
 
 
-def find_resumable(text: str | Path, root: str | Path = DEFAULT_ROOT) -> Path:
+def find_resumable(text: str | Path) -> Path:
     """The run that `rayfish train --resume` means by `text`: as in `find_folder`, without sweeps.
 
     :raises RunNotFound: also for a sweep, which another command goes on with
     """
-    runs = list_runs(root) if _is_last(str(text)) else []
-    folder = runs[0].path if runs else find_folder(text, root)
+    runs = list_runs() if _is_last(str(text)) else []
+    folder = runs[0].path if runs else find_folder(text)
     if (folder / "run.json").exists():
         return folder
     raise RunNotFound(
@@ -405,15 +388,15 @@ def _best_trial(sweep: Path) -> Path:
 
 def _runs_at(root: Path, pattern: str) -> list[RunDirectory]:
     """The runs there, newest first, then those that cannot be read."""
-    found, damaged = [], []
+    found = []
     for file in root.glob(pattern):
         try:
             found.append(RunDirectory.open(file.parent))
         except RayfishError as error:
             name, run_id = file.parent.parent.name, file.parent.name.rpartition("-")[2]
             data = {"name": name, "id": run_id, "status": DAMAGED, "reason": error.what}
-            damaged.append(RunDirectory(file.parent, data))
-    return [*newest_first(found), *sorted(damaged, key=age, reverse=True)]
+            found.append(RunDirectory(file.parent, data))
+    return newest_first(found)
 
 
 def _damaged(path: Path, why: str) -> RunNotFound:
@@ -451,7 +434,7 @@ def _changes(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, l
 
 @contextmanager
 def _whole_or_not_at_all(path: Path) -> Iterator[None]:
-    """Leaves no half-made run folder behind, and tells a full disk in plain words."""
+    """Leaves no half-made run folder behind, and reports a full disk in plain words."""
     try:
         yield
     except BaseException as error:

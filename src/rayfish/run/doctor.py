@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rayfish.compat.local_ray import OPEN_TO_OTHERS
+from rayfish.memory import memory as machine_memory
 from rayfish.run import provenance
 from rayfish.run.engine import make_token, token_file
 from rayfish.threads import machine_cpus
@@ -87,12 +88,10 @@ def cores() -> Check:
 
 
 def memory() -> Check:
-    """Main memory."""
-    import psutil
-
-    state = psutil.virtual_memory()
-    what = f"{state.available / _GB:.1f} GB free of {state.total / _GB:.1f} GB"
-    if state.available < 2 * _GB:
+    """Main memory, of this machine or of the container that limits this process."""
+    free, total = machine_memory()
+    what = f"{free / _GB:.1f} GB free of {total / _GB:.1f} GB"
+    if free < 2 * _GB:
         # A driver takes about 0.5 GB, Ray's services 0.5 GB, each env runner another 0.5 GB.
         fix = "rollouts.num_env_runners=0, or close something: a run takes 1 GB or more"
         return Check("memory", WARN, what, fix)
@@ -104,12 +103,8 @@ def shared_memory() -> Check:
     place = Path("/dev/shm")
     if not place.is_dir():
         return Check("shared memory", OK, "no /dev/shm: Ray uses its temp folder")
-    free = shutil.disk_usage(place).free
-    what = f"{free / _GB:.1f} GB free in /dev/shm"
-    if free < 0.2 * _GB:
-        fix = "docker run --shm-size=2g, or clear /dev/shm: Ray gets slow without"
-        return Check("shared memory", WARN, what, fix)
-    return Check("shared memory", OK, what)
+    fix = "docker run --shm-size=2g, or clear /dev/shm: Ray gets slow without"
+    return _free_space("shared memory", place, 0.2, fix)
 
 
 def gpu() -> Check:
@@ -147,12 +142,8 @@ def disk() -> Check:
     """Free space where runs are written."""
     if not os.access(Path.cwd(), os.W_OK):
         return Check("disk", WARN, f"{Path.cwd()} is not writable", "runtime.local_dir=~/runs")
-    free = shutil.disk_usage(Path.cwd()).free
-    what = f"{free / _GB:.1f} GB free in {Path.cwd()}"
-    if free >= 5 * _GB:
-        return Check("disk", OK, what)
     fix = "free some space, set runtime.local_dir elsewhere, or checkpoint.num_to_keep=3"
-    return Check("disk", FAIL if free < 0.5 * _GB else WARN, what, fix)
+    return _free_space("disk", Path.cwd(), 5, fix, needed_gb=0.5)
 
 
 def temp_dir() -> Check:
@@ -163,12 +154,16 @@ def temp_dir() -> Check:
         return Check("temp folder", FAIL, what, "export RAY_TMPDIR=/tmp, or a shorter --temp-dir")
     if not os.access(place, os.W_OK):
         return Check("temp folder", FAIL, f"{place} is not writable", "export RAY_TMPDIR=/a/folder/of/yours")
-    free = shutil.disk_usage(place).free
-    what = f"{place}, {free / _GB:.1f} GB free"
-    if free < 1 * _GB:
-        fix = "export RAY_TMPDIR to a folder with space; old sessions: /tmp/ray"
-        return Check("temp folder", WARN, what, fix)
-    return Check("temp folder", OK, what)
+    fix = "export RAY_TMPDIR to a folder with space; old sessions: /tmp/ray"
+    return _free_space("temp folder", place, 1, fix)
+
+
+def _free_space(topic: str, folder: Path, enough_gb: float, fix: str, needed_gb: float = 0) -> Check:
+    free = shutil.disk_usage(folder).free / _GB
+    what = f"{free:.1f} GB free in {folder}"
+    if free >= enough_gb:
+        return Check(topic, OK, what)
+    return Check(topic, FAIL if free < needed_gb else WARN, what, fix)
 
 
 def open_files() -> Check:
@@ -176,10 +171,10 @@ def open_files() -> Check:
     import resource
 
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft < 1024:
-        fix = f"ulimit -n {min(hard, 65536) if hard > 0 else 65536}"
-        return Check("open files", WARN, f"limit {soft}", fix)
-    return Check("open files", OK, f"limit {soft}")
+    if soft >= 1024:
+        return Check("open files", OK, f"limit {soft}")
+    fix = f"ulimit -n {min(hard, 65536) if hard > 0 else 65536}"
+    return Check("open files", WARN, f"limit {soft}", fix)
 
 
 def token() -> Check:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import atexit
 import logging
 import os
-import secrets
 import shutil
 import signal
 import stat
@@ -27,6 +26,7 @@ import psutil
 from rayfish.compat import local_ray, ray_node
 from rayfish.envs.resolve import OWN_NAMES
 from rayfish.errors import RayfishError
+from rayfish.run import signing
 from rayfish.supervise.watchdog import RayHealth
 from rayfish.threads import machine_cpus
 
@@ -109,7 +109,7 @@ def running_ray(
             with suppress(Exception):  # it is done again when needed, and then raises
                 meanwhile()
 
-    beside = threading.Thread(target=ahead, daemon=True, name=MEANWHILE)
+    helper = threading.Thread(target=ahead, daemon=True, name=MEANWHILE)
     ray_node.ended_here.clear()
     try:
         with _deaf_to_sigterm():
@@ -121,12 +121,12 @@ def running_ray(
             else:
                 local_ray.import_what_init_imports()
                 with local_ray.on_loopback(), local_ray.few_processes(workers), _whole_or_nothing():
-                    beside.start()
+                    helper.start()
                     # Not the other way round: Ray's processes end with the thread that started them.
                     ray.init(**_starting(options))
     except Exception as error:  # a node that starts too slowly is a bare one
-        if beside.ident is not None:  # else it was never started
-            beside.join()
+        if helper.ident is not None:  # else it was never started
+            helper.join()
         where = f"the cluster at {options.address}" if options.address else "a local Ray"
         raise RayfishError(f"{where} did not start or answer: {error}", "rayfish doctor") from error
     except BaseException:  # a signal that came just when Ray was complete
@@ -134,8 +134,8 @@ def running_ray(
         raise
     try:
         _close_to_others()
-        if beside.ident is not None:
-            beside.join()
+        if helper.ident is not None:
+            helper.join()
         yield ray
     finally:
         _end(ray)
@@ -311,29 +311,15 @@ def make_token() -> None:
         if file is None:
             raise OSError("no home folder")
         if not file.exists():
-            _write_token(file)
+            signing.make_secret(file)
         elif _PATH not in os.environ:
             _close_to_other_users(file)
     except OSError:
         folder = Path(tempfile.mkdtemp(prefix="rayfish-token-"))  # mode 0700
         atexit.register(shutil.rmtree, folder, ignore_errors=True)
         file = folder / "auth_token"
-        _write_token(file)
+        signing.make_secret(file)
         os.environ[_PATH] = str(file)
-
-
-def _write_token(file: Path) -> None:
-    """Make the file in one step, so that two processes that start at once end up with one token."""
-    if not file.parent.exists():
-        file.parent.mkdir(mode=0o700, parents=True)
-    handle, beside = tempfile.mkstemp(prefix=".auth_token-", dir=file.parent)  # mode 0600
-    try:
-        with os.fdopen(handle, "w", encoding="utf-8") as out:
-            out.write(secrets.token_hex(32))
-        with suppress(FileExistsError):
-            os.link(beside, file)
-    finally:
-        Path(beside).unlink()
 
 
 def _close_to_other_users(file: Path) -> None:

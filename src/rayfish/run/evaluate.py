@@ -92,7 +92,7 @@ def evaluate(
     progress: Progress | None = None,
     trust: bool = False,
 ) -> Evaluation:
-    """Plays episodes with a run's best (else last) checkpoint, or with the checkpoint named.
+    """Plays episodes with a run's best (else last) checkpoint, or with the checkpoint named, and scores them.
 
     :param run: a run (path, name, id, `last`) or a checkpoint folder; `baseline:<name>` plays a baseline of
         the environment of an experiment, whose name and settings are the overrides
@@ -113,7 +113,9 @@ def evaluate(
     if str(run).startswith(base.PREFIX):
         return _of_baseline(str(run), words, plan, env=env, out=out, others=baselines, tell=tell)
     game = player.prepare(run, words, plan, verb="evaluate", env=env, trust=trust)
-    file = _place(game.checkpoint) if out is None else Path(out).expanduser()
+    if out is None:
+        place = player.place(game.checkpoint, "evaluations", "evaluation")
+        out = place.with_name(f"{place.name}-{game.checkpoint.name}.json")
     experiment = game.experiment
     offer = base.required(experiment) if baselines else base.offer_of(experiment)
     names = offer.choose(baselines) if offer is not None else []
@@ -121,8 +123,8 @@ def evaluate(
     with explained(experiment), player.opened(game) as world:
         played = _episodes(game, world, offer, tell)
         compared = _compared(offer, names, played, seed, tell)
-    about = {"checkpoint": str(game.checkpoint), "env": game.env_name, "seed": seed, "file": str(file)}
-    return _written(_evaluation(played, compared, offer, started, **about))
+    about = {"checkpoint": str(game.checkpoint), "env": game.env_name, "seed": seed}
+    return _evaluation(played, compared, offer, started, out, **about)
 
 
 def _of_baseline(
@@ -152,9 +154,8 @@ def _of_baseline(
     with explained(experiment):
         played = base.play_baseline(offer, first, episodes=count, seed=plan.seed, ended=tell)
         compared = _compared(offer, more, played, plan.seed, tell)
-    file = "" if out is None else str(Path(out).expanduser())
-    about = {"checkpoint": f"{base.PREFIX}{first}", "env": offer.env, "seed": plan.seed, "file": file}
-    return _written(_evaluation(played, compared, offer, started, **about))
+    about = {"checkpoint": f"{base.PREFIX}{first}", "env": offer.env, "seed": plan.seed}
+    return _evaluation(played, compared, offer, started, out, **about)
 
 
 def _episodes(game: Game, world: Any, offer: Offer | None, tell: Progress) -> Sequence[Episode]:
@@ -188,12 +189,14 @@ def _evaluation(
     compared: dict[str, Compared],
     offer: Offer | None,
     started: float,
+    out: str | Path | None,
     **about: Any,
 ) -> Evaluation:
-    """What episodes came to.
+    """What episodes came to, written to `out`.
 
-    :param about: the fields of `Evaluation` that say what played, and where it is written
+    :param about: the fields of `Evaluation` that say what played
     """
+    file = None if out is None else Path(out).expanduser()
     table = base.columns(played)
     statistics = base.intervals(table)
     returns = statistics[base.RETURN]
@@ -201,7 +204,8 @@ def _evaluation(
     named = [name for name in (offer.figures if offer is not None else ()) if name in figures]
     policies = dict.fromkeys(policy for episode in played for policy in episode.parts)
     lengths = [episode.length for episode in played]
-    return Evaluation(
+    found = Evaluation(
+        file=str(file or ""),
         episodes=len(played),
         steps=sum(lengths),
         return_mean=returns["mean"],
@@ -222,16 +226,7 @@ def _evaluation(
         baselines=compared,
         **about,
     )
-
-
-def _place(checkpoint: Path) -> Path:
-    where = player.place(checkpoint, "evaluations", "evaluation")
-    return where.with_name(f"{where.name}-{checkpoint.name}.json")
-
-
-def _written(found: Evaluation) -> Evaluation:
-    if found.file:
-        file = Path(found.file)
+    if file is not None:
         with writing_to(file, "the evaluation"), folder_for(file):
             atomic_write(file, json.dumps(asdict(found), indent=2) + "\n")
     return found

@@ -16,10 +16,10 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from rayfish.errors import RayfishError, RunFailed
 
@@ -76,16 +76,6 @@ def alive(process: Mapping[str, Any], folder: Path, record: str) -> bool:
     return _left_of_lease(process, folder, record) > 0
 
 
-def status(data: Mapping[str, Any], folder: Path, record: str) -> str:
-    """The status in a record as it is now: `running` without a living process is `lost`.
-
-    :param data: the content of the record, `run.json` or `sweep.json`
-    """
-    written = str(data.get("status", "failed"))
-    gone = written == "running" and not alive(data.get("process") or {}, folder, record)
-    return "lost" if gone else written
-
-
 def take(
     folder: Path,
     record: str,
@@ -93,7 +83,6 @@ def take(
     process: Mapping[str, Any] | None = None,
     *,
     elsewhere: bool = True,
-    tell: Callable[[str], None] | None = None,
 ) -> Lease:
     """Holds `folder` for this process; what a living process trains is refused.
 
@@ -113,7 +102,7 @@ def take(
     decided = lease.exclusive and process is not None and process.get("kernel") == _kernel()
     if process is not None and unseen and elsewhere and not decided:
         try:
-            _await_end(process, folder, record, what, tell or _note)
+            _await_end(process, folder, record, what)
         except BaseException:
             lease.release()
             raise
@@ -191,6 +180,41 @@ class Lease:
         return known if known and text != self._mark else "another process"
 
 
+class HeldFolder:
+    """The folder of a run or a sweep, which one process at a time may write.
+
+    :param data: the content of its `RECORD`, `run.json` or `sweep.json`
+    """
+
+    RECORD: ClassVar[str]
+
+    def __init__(self, path: Path, data: dict[str, Any]) -> None:
+        self.path = path
+        self.data = data
+        self._lease: Lease | None = None
+
+    @property
+    def status(self) -> str:
+        """The status now: `lost` where the process is gone, whatever the record says."""
+        written = str(self.data.get("status", "failed"))
+        process = self.data.get("process") or {}
+        return "lost" if written == "running" and not alive(process, self.path, self.RECORD) else written
+
+    def require_held(self) -> None:
+        """Refuses to go on in a folder that another process has taken over.
+
+        :raises Taken: this process was suspended for longer than its lease, say
+        """
+        if self._lease is not None:
+            self._lease.require()
+
+    def release(self) -> None:
+        """Lets other processes have the folder."""
+        if self._lease is not None:
+            self._lease.release()
+            self._lease = None
+
+
 def _renew(file: int, mark: bytes, over: threading.Event, closing: Any) -> None:
     while not over.wait(RENEW_S):
         with closing, suppress(OSError):  # a read-only file system: others see the lease run out
@@ -202,14 +226,13 @@ def _busy(what: str, owner: str) -> RayfishError:
     return RayfishError(f"{what}: {owner}", "wait for it, or stop it with Ctrl-C (SIGINT) there; then resume")
 
 
-def _await_end(
-    process: Mapping[str, Any], folder: Path, record: str, what: str, tell: Callable[[str], None]
-) -> None:
+def _await_end(process: Mapping[str, Any], folder: Path, record: str, what: str) -> None:
     """Until the lease of a process that cannot be seen from here is over; refuses when it is renewed."""
     left = _left_of_lease(process, folder, record)
     if left <= 0:
         return
-    tell(f"{what}, or was a moment ago: {in_words(process)}; waiting up to {left:.0f} s for a sign of it")
+    who = f"{what}, or was a moment ago: {in_words(process)}"
+    print(f"note: {who}; waiting up to {left:.0f} s for a sign of it", file=sys.stderr, flush=True)
     file = _beat(process, folder, record)
     before, until = _touched(file), time.monotonic() + left
     while time.monotonic() < until:
@@ -262,7 +285,7 @@ def _clock_of(folder: Path) -> float:
 
 
 def _start_of(pid: int) -> float | None:
-    """When the process began, which tells it from a later one with the same number; None when it has ended.
+    """When the process began, which no later one with the same number shares; None when it has ended.
 
     One that has ended stays in the table of processes until its parent asks for it: in a container whose
     first process does not, for ever.
@@ -289,7 +312,3 @@ def _pid_namespace() -> str:
         return str(Path("/proc/self/ns/pid").readlink())
     except OSError:
         return ""
-
-
-def _note(line: str) -> None:
-    print(f"note: {line}", file=sys.stderr, flush=True)

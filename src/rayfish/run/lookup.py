@@ -6,21 +6,14 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from rayfish.errors import RunNotFound, did_you_mean
 from rayfish.files import parse_json
-from rayfish.run import lease
+from rayfish.run.lease import HeldFolder
 
 
-class Named(Protocol):
-    """A folder that answers to its name, its id, and where it lies."""
-
-    path: Path
-    data: dict[str, Any]
-
-
-def answering(word: str, folders: Sequence[Named], root: str | Path, kind: str, none_yet: str) -> Path:
+def answering(word: str, folders: Sequence[HeldFolder], root: str | Path, kind: str, none_yet: str) -> Path:
     """The folder that `word` means: a name (its newest), an id or its beginning, or `last`.
 
     :param folders: newest first
@@ -53,26 +46,19 @@ def answering(word: str, folders: Sequence[Named], root: str | Path, kind: str, 
     raise RunNotFound(f"{what}; there are {kind}s of {few(names)}", "rayfish runs list")
 
 
-def few(words: Sequence[str], most: int = 4) -> str:
-    """The first of many words, and how many more there are."""
-    more = f" and {len(words) - most} more" if len(words) > most else ""
-    return ", ".join(words[:most]) + more
+def few(words: Sequence[str]) -> str:
+    """The first four of many words, and how many more there are."""
+    return ", ".join(words[:4]) + (f" and {len(words) - 4} more" if len(words) > 4 else "")
 
 
 def _id(data: Mapping[str, Any]) -> str:
     return str(data.get("id"))
 
 
-class SweepFolder:
+class SweepFolder(HeldFolder):
     """A sweep among the runs; `rayfish.sweep.directory` has all of it."""
 
-    def __init__(self, path: Path, data: dict[str, Any]) -> None:
-        self.path, self.data = path, data
-
-    @property
-    def status(self) -> str:
-        """The status as it is: a sweep whose process is gone is `lost`."""
-        return lease.status(self.data, self.path, "sweep.json")
+    RECORD = "sweep.json"
 
 
 def sweeps_at(root: Path, pattern: str) -> list[SweepFolder]:
@@ -90,16 +76,14 @@ def sweeps_at(root: Path, pattern: str) -> list[SweepFolder]:
 
 
 def newest_first(folders: Sequence[Any]) -> list[Any]:
-    """Runs and sweeps by age."""
+    """Runs and sweeps by when they were made, then the damaged ones."""
+
+    def age(folder: HeldFolder) -> tuple[bool, str, str]:
+        times = folder.data.get("times")
+        created = (times if isinstance(times, dict) else folder.data).get("created") or ""
+        return folder.data.get("status") != "damaged", str(created), folder.path.name
+
     return sorted(folders, key=age, reverse=True)
-
-
-def age(folder: Named) -> tuple[bool, str, str]:
-    """When it was made, for sorting; damaged ones are the oldest."""
-    data = folder.data
-    times = data.get("times")
-    created = (times.get("created") if isinstance(times, dict) else data.get("created")) or ""
-    return data.get("status") != "damaged", str(created), folder.path.name
 
 
 def wrong_types(data: Mapping[str, Any]) -> str:

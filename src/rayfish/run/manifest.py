@@ -16,7 +16,7 @@ from typing import Any
 
 import rayfish
 from rayfish.errors import CheckpointError
-from rayfish.files import Unreadable, read_keys
+from rayfish.files import Unreadable, atomic_write, read_keys
 from rayfish.run import signing
 
 LAYOUT = 3
@@ -74,13 +74,9 @@ def is_own(folder: Path) -> bool:
 
 def write_header(folder: Path, values: Mapping[str, Any]) -> None:
     """Writes the manifest of all that is in `folder`, sealed."""
-    (folder / HEADER).write_text(header_text(folder, values), encoding="utf-8")
-
-
-def header_text(folder: Path, values: Mapping[str, Any]) -> str:
-    """The text of the manifest of all that is in `folder`, sealed."""
     files = {name: (path.stat().st_size, sha256(path)) for name, path in _listed(folder)}
-    return signing.sealed_json(HEADER, {"layout": LAYOUT} | dict(values) | {"layout": LAYOUT, "files": files})
+    header = {"layout": LAYOUT} | dict(values) | {"layout": LAYOUT, "files": files}
+    atomic_write(folder / HEADER, signing.sealed_json(HEADER, header))
 
 
 def require_files(folder: Path, *names: str) -> None:

@@ -86,7 +86,7 @@ class Episode:
 
 @dataclass(frozen=True, kw_only=True)
 class PlayedEpisode(Episode):
-    """An episode played alone, of which more is known.
+    """An episode played alone, in more detail.
 
     :param reset_info: the infos of the reset, by agent
     """
@@ -177,12 +177,11 @@ def _experiment(
 
 
 @contextmanager
-def opened(game: Game) -> Iterator[Any]:
+def opened(game: Game, render_mode: str | None = None) -> Iterator[Any]:
     """The environment, checked against the policy and closed at the end."""
     experiment = game.experiment
-    env = envs.make(
-        envs.from_experiment(experiment, evaluation=True), envs.env_config_of(experiment, evaluation=True)
-    )
+    spec = envs.from_experiment(experiment, evaluation=True)
+    env = envs.make(spec, envs.env_config_of(experiment, evaluation=True), render_mode=render_mode)
     report_progress()
     try:
         _require_spaces(game.agent, env, str(experiment.environment.env))

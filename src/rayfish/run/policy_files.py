@@ -11,8 +11,9 @@ pickle. A policy whose network is not Rayfish's (kind "rllib") keeps its weights
 from __future__ import annotations
 
 import json
+import math
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -81,7 +82,7 @@ def save_policy(
     mapping: Mapping[str, str] | None = None,
     mapping_function: str | None = None,
     paths: Sequence[str] = (),
-) -> Path:
+) -> None:
     """Writes the policies of a training run so that `load` can act with them alone.
 
     :param modules: policy id -> its RLModule (the learner's, or an env runner's)
@@ -90,33 +91,14 @@ def save_policy(
     :param clip_actions: Box actions are clipped to the bounds (only without `normalize_actions`)
     :param mapping: agent-id glob -> policy id, for several agents
     :param mapping_function: import path of a function that maps an agent to its policy
-    :returns: the folder
     """
-    import torch
-    from safetensors.torch import save_file
-
     folder.mkdir(parents=True, exist_ok=True)
     described = {}
     for name, wrapped in modules.items():
-        module, native = _unwrapped(wrapped), is_native(wrapped)
         leaves = (normaliser or {}).get(name, {}).get("leaves", [])
-        tensors = dict(module.network_state()) if native else {}
-        for index, leaf in enumerate(leaves):
-            for part in ("mean", "std"):
-                values = torch.as_tensor(np.asarray(leaf[part], dtype=np.float64))
-                tensors[f"{_NORMALISER}/{index}/{part}"] = values
-        # A copy: safetensors refuses tensors that share memory.
-        copies = {key: value.detach().cpu().contiguous().clone() for key, value in tensors.items()}
-        save_file(copies, folder / _file(name))
-        described[name] = {
-            "kind": "native" if native else "rllib",
-            "observation_space": _space(module.observation_space, native),
-            "action_space": _space(module.action_space, native),
-            "model": _jsonable(dict(module.model_config or {})) if native else {},
+        described[name] = _save_weights(folder / _file(name), wrapped, leaves) | {
             "normalize_actions": normalize_actions,
             "clip_actions": clip_actions,
-            "normaliser": [{"path": list(leaf["path"]), "clip": float(leaf["clip"])} for leaf in leaves],
-            "sha256": manifest.sha256(folder / _file(name)),
         }
     data = {
         "layout": LAYOUT,
@@ -130,7 +112,29 @@ def save_policy(
     (folder / "policy.json").write_text(text + "\n", encoding="utf-8")
     for name in modules:  # safetensors writes for the owner alone; the umask decides, as for all files
         shutil.copymode(folder / "policy.json", folder / _file(name))
-    return folder
+
+
+def _save_weights(file: Path, wrapped: Any, leaves: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Writes the weights and the normaliser of a policy; returns what `policy.json` says of them."""
+    import torch
+    from safetensors.torch import save_file
+
+    module, native = _unwrapped(wrapped), is_native(wrapped)
+    tensors = dict(module.network_state()) if native else {}
+    for index, leaf in enumerate(leaves):
+        for part in ("mean", "std"):
+            values = torch.as_tensor(np.asarray(leaf[part], dtype=np.float64))
+            tensors[f"{_NORMALISER}/{index}/{part}"] = values
+    # A copy: safetensors refuses tensors that share memory.
+    save_file({key: value.detach().cpu().contiguous().clone() for key, value in tensors.items()}, file)
+    return {
+        "kind": "native" if native else "rllib",
+        "observation_space": _space(module.observation_space, native),
+        "action_space": _space(module.action_space, native),
+        "model": jsonable(dict(module.model_config or {})) if native else {},
+        "normaliser": [{"path": list(leaf["path"]), "clip": float(leaf["clip"])} for leaf in leaves],
+        "sha256": manifest.sha256(file),
+    }
 
 
 def is_native(module: Any) -> bool:
@@ -233,14 +237,13 @@ def _file(policy: str) -> str:
     return f"{quote(policy, safe='')}.safetensors"
 
 
-def _jsonable(value: Any) -> Any:
-    """Numbers, text, lists and dicts as they are; anything else as text, for the reader's eye."""
+def jsonable(value: Any, as_text: Callable[[Any], str] = str) -> Any:
+    """Numbers, text, lists and dicts as they are, arrays as lists; what JSON cannot hold as text."""
     if isinstance(value, Mapping):
-        return {str(key): _jsonable(part) for key, part in value.items()}
-    if isinstance(value, list | tuple):
-        return [_jsonable(part) for part in value]
-    if isinstance(value, np.generic):
-        return _jsonable(value.item())
-    if isinstance(value, float) and not np.isfinite(value):
-        return str(value)
-    return value if isinstance(value, bool | int | float | str | type(None)) else str(value)
+        return {str(key): jsonable(part, as_text) for key, part in value.items()}
+    if isinstance(value, list | tuple | set | frozenset):
+        return [jsonable(part, as_text) for part in value]
+    if hasattr(value, "tolist") and not isinstance(value, type):  # arrays, NumPy's numbers, tensors
+        return jsonable(value.tolist(), as_text)
+    held = math.isfinite(value) if isinstance(value, float) else isinstance(value, str | int | bool | None)
+    return value if held else as_text(value)

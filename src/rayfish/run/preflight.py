@@ -7,12 +7,12 @@ Imports neither torch nor RLlib, unless a custom model is named: that is built o
 
 from __future__ import annotations
 
-import fnmatch
 import importlib.util
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator
 from dataclasses import replace
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
@@ -48,9 +48,9 @@ _LARGE_BATCH = 1000
 
 _SETS_ARE_SETTLED = os.environ.get("PYTHONHASHSEED", "random").isdigit()  # as this process began
 
-_MAKE_ENV = {"environment", "environment.env", "environment.env_config", "environment.imports"} | {
-    "evaluation",
-    "evaluation.evaluation_config",
+_MAKE_ENV = {
+    *("environment", "environment.env", "environment.env_config", "environment.imports"),
+    *("evaluation", "evaluation.evaluation_config", "evaluation.evaluation_config.env_config"),
 }
 """Keys of the wrong type with which no environment can be made."""
 
@@ -97,19 +97,21 @@ def inspect(
     limits = StopConditions(experiment.section("stop_conditions")).problems
     problems += [problem for problem in limits if problem.key not in named]
     problems += resources.problems(experiment, options or RayOptions())
-    malformed = _malformed(experiment)
+    malformed = list(_malformed(experiment))
     problems += malformed
     info: EnvInfo | None = None
     if not malformed and not named & _MAKE_ENV:  # else it could not even be asked for
         env_problems, info = envs.problems(experiment)
         problems += [problem for problem in env_problems if problem.key not in named]
     if info is not None:
-        problems += _space_problems(experiment, info) + _order_problems(experiment, info)
+        problems += _space_problems(experiment, info)
+        problems += _order_problems(experiment, info)
     else:
         model, name = experiment.training.model, str(experiment.algo.name)
         problems += models.section_problems(model or {}, name, experiment.paths)
-    problems += _offline_problems(experiment) + _best_problems(experiment) + _code_problems(experiment)
-    problems += _start_problems(experiment, info) + _extra_problems(experiment) + _place_problems(experiment)
+    problems += [*_offline_problems(experiment), *_best_problems(experiment), *_code_problems(experiment)]
+    problems += _start_problems(experiment, info)
+    problems += [*_extra_problems(experiment), *_place_problems(experiment)]
     if info is not None and not problems:
         problems += _built_problems(experiment, info)
     if info is not None and not problems:
@@ -126,21 +128,14 @@ def require(experiment: Experiment, options: RayOptions | None = None) -> EnvInf
     return info
 
 
-def _malformed(experiment: Experiment) -> list[Problem]:
-    """What the key check cannot see because these keys are open: parts that are not what an env needs."""
-    problems = []
+def _malformed(experiment: Experiment) -> Iterator[Problem]:
+    """What the key check cannot see: entries of a list that are no names of modules."""
     key = "environment.imports"
     listed = experiment.get(key)
     for entry in listed if isinstance(listed, list) else ():
         if not isinstance(entry, str):
             what = f"holds {entry!r}, but takes names of modules"
-            problems.append(Problem(key, what, f"for example {key}=[my_envs]"))
-    key = "evaluation.evaluation_config.env_config"
-    config = experiment.get(key)
-    if config is not None and not isinstance(config, dict):
-        what = f"is {config!r}, but takes keys and values"
-        problems.append(Problem(key, what, f"for example {key}={{size: 8}}"))
-    return problems
+            yield Problem(key, what, f"for example {key}=[my_envs]")
 
 
 def _placed(problem: Problem, experiment: Experiment) -> Problem:
@@ -152,7 +147,7 @@ def _placed(problem: Problem, experiment: Experiment) -> Problem:
     return replace(problem, where="" if shipped else where)
 
 
-def _space_problems(experiment: Experiment, info: EnvInfo) -> list[Problem]:
+def _space_problems(experiment: Experiment, info: EnvInfo) -> Iterator[Problem]:
     """Spaces the algorithm or the model cannot take, each reported once though agents share it."""
     found: dict[tuple[str, str], Problem] = {}
     model = experiment.training.model or {}
@@ -160,11 +155,13 @@ def _space_problems(experiment: Experiment, info: EnvInfo) -> list[Problem]:
     for agent, space in info.observation_spaces.items():
         for problem in models.problems(model, space, info.action_spaces[agent], name, experiment.paths):
             found.setdefault((problem.key, problem.what), problem)
-    of_agents = _mapping_problems(experiment, info) + _policy_problems(experiment)
-    return [*found.values(), *(of_agents if info.kind == "multi" else [])]
+    yield from found.values()
+    if info.kind == "multi":
+        yield from _mapping_problems(experiment, info)
+        yield from _policy_problems(experiment)
 
 
-def _built_problems(experiment: Experiment, info: EnvInfo) -> list[Problem]:
+def _built_problems(experiment: Experiment, info: EnvInfo) -> Iterator[Problem]:
     """Custom models that cannot be built on the environment's spaces; only these bring in torch here."""
     algo, common = str(experiment.algo.name), experiment.training.model or {}
     policies = experiment.multi_agent.policies
@@ -177,7 +174,6 @@ def _built_problems(experiment: Experiment, info: EnvInfo) -> list[Problem]:
             )
             for policy, settings in policies.items()
         }
-    problems = []
     for key, (agent, section) in sections.items():
         if not section.get("custom_model") or agent not in info.observation_spaces:
             continue
@@ -187,8 +183,7 @@ def _built_problems(experiment: Experiment, info: EnvInfo) -> list[Problem]:
         try:
             require_buildable(algo, seen, done, section, experiment.paths)
         except RayfishError as error:
-            problems.append(Problem(f"{key}.custom_model", error.what, error.hint))
-    return problems
+            yield Problem(f"{key}.custom_model", error.what, error.hint)
 
 
 def _an_agent_of(policy: str, experiment: Experiment, info: EnvInfo) -> Any:
@@ -225,39 +220,47 @@ def _batch_remark(experiment: Experiment) -> str:
     )
 
 
-def _policy_problems(experiment: Experiment) -> list[Problem]:
+def _policy_problems(experiment: Experiment) -> Iterator[Problem]:
     """Settings of single policies: few have an effect; a model is checked like the common one."""
-    policies = experiment.multi_agent.policies
-    name, problems = str(experiment.algo.name), []
+    policies, name = experiment.multi_agent.policies, str(experiment.algo.name)
     known = signatures.entries("training", name)
     for policy, settings in policies.items() if isinstance(policies, dict) else ():
         key = f"multi_agent.policies.{policy}"
         for word in settings or {}:
             if word not in PER_POLICY:
                 hint = f"policies may differ in {', '.join(PER_POLICY)}; other settings go under training"
-                problems.append(Problem(f"{key}.{word}", "there is no such key", hint))
+                yield Problem(f"{key}.{word}", "there is no such key", hint)
             elif word != "model" and (word not in known or is_dead(f"training.{word}", name)):
-                problems.append(Problem(f"{key}.{word}", f"{name} has no such setting", "remove it"))
-        found = models.section_problems((settings or {}).get("model") or {}, name, experiment.paths)
-        problems += [replace(p, key=p.key.replace("training.model", f"{key}.model")) for p in found]
-    return problems
+                yield Problem(f"{key}.{word}", f"{name} has no such setting", "remove it")
+        for found in models.section_problems((settings or {}).get("model") or {}, name, experiment.paths):
+            yield replace(found, key=found.key.replace("training.model", f"{key}.model"))
 
 
-def _mapping_problems(experiment: Experiment, info: EnvInfo) -> list[Problem]:
-    """Agents that would share a policy although their spaces differ; policies without agents."""
+def _mapping_problems(experiment: Experiment, info: EnvInfo) -> Iterator[Problem]:
+    """Lines of the mapping that lead nowhere, policies without agents, and agents that cannot share one."""
     if experiment.get("multi_agent.policy_mapping_fn"):
-        return []
-    mapping = experiment.multi_agent.mapping or {}
+        return
     named, policy_of = policies_of(experiment), PolicyMapping.of(experiment)
-    problems = _entry_problems(mapping, named, info)
+    agents_in_words = ", ".join(map(str, info.agents))
+    astray = set()
+    for glob, policy in (experiment.multi_agent.mapping or {}).items():
+        if named and policy not in named:
+            what = f"{glob!r} is mapped to {policy!r}, which is not in multi_agent.policies"
+            hint = f"add {policy!r} to multi_agent.policies, or map to {' or '.join(map(str, named))}"
+            yield Problem("multi_agent.mapping", what, hint)
+        if not any(str(agent) == str(glob) or fnmatchcase(str(agent), str(glob)) for agent in info.agents):
+            astray.add(policy)
+            what = f"{glob!r} fits no agent; the agents are {agents_in_words}"
+            meant = did_you_mean(str(glob), map(str, info.agents))
+            hint = f"did you mean {meant[0]}?" if meant else "name an agent, or a pattern such as red_*"
+            yield Problem(f"multi_agent.mapping.{glob}", what, hint)
     users: dict[str, list[Any]] = {}
     for agent in info.agents:
         users.setdefault(policy_of(agent), []).append(agent)
-    astray = {policy for glob, policy in mapping.items() if not _fits_any(glob, info)}
     for policy in named:
         if policy not in users and policy not in astray:
-            hint = f"map an agent to it; the agents are {', '.join(map(str, info.agents))}"
-            problems.append(Problem("multi_agent.policies", f"no agent uses the policy {policy!r}", hint))
+            hint = f"map an agent to it; the agents are {agents_in_words}"
+            yield Problem("multi_agent.policies", f"no agent uses the policy {policy!r}", hint)
     for policy, agents in users.items():
         spaces = {(str(info.observation_spaces[a]), str(info.action_spaces[a])) for a in agents}
         if len(spaces) > 1:
@@ -265,35 +268,13 @@ def _mapping_problems(experiment: Experiment, info: EnvInfo) -> list[Problem]:
             members = ", ".join(map(str, agents))
             what = f"agents {members} share policy {policy!r}, but their spaces differ"
             hint = f"give each its own policy, for example multi_agent.mapping={{{example}}}"
-            problems.append(Problem("multi_agent.mapping", what, hint))
-    return problems
+            yield Problem("multi_agent.mapping", what, hint)
 
 
-def _entry_problems(mapping: Mapping[str, str], named: Any, info: EnvInfo) -> list[Problem]:
-    """Single lines of the mapping that lead to no policy, or come from no agent."""
-    problems = []
-    for glob, policy in mapping.items():
-        if named and policy not in named:
-            what = f"{glob!r} is mapped to {policy!r}, which is not in multi_agent.policies"
-            hint = f"add {policy!r} to multi_agent.policies, or map to {' or '.join(map(str, named))}"
-            problems.append(Problem("multi_agent.mapping", what, hint))
-        if not _fits_any(glob, info):
-            what = f"{glob!r} fits no agent; the agents are {', '.join(map(str, info.agents))}"
-            meant = did_you_mean(str(glob), map(str, info.agents))
-            hint = f"did you mean {meant[0]}?" if meant else "name an agent, or a pattern such as red_*"
-            problems.append(Problem(f"multi_agent.mapping.{glob}", what, hint))
-    return problems
-
-
-def _fits_any(glob: Any, info: EnvInfo) -> bool:
-    return any(str(agent) == str(glob) or fnmatch.fnmatchcase(str(agent), str(glob)) for agent in info.agents)
-
-
-def _code_problems(experiment: Experiment) -> list[Problem]:
+def _code_problems(experiment: Experiment) -> Iterator[Problem]:
     """Callbacks and the mapping function that are not there, or are no callbacks."""
     named = {f"callbacks.{key}": value for key, value in experiment.section("callbacks").items()}
     named["multi_agent.policy_mapping_fn"] = experiment.get("multi_agent.policy_mapping_fn")
-    problems = []
     for key, value in named.items():
         for path in value if isinstance(value, list) else [value]:
             try:
@@ -302,8 +283,7 @@ def _code_problems(experiment: Experiment) -> list[Problem]:
                     if key == "callbacks.callbacks_class":
                         _require_callback(path, experiment)
             except CodeError as error:
-                problems.append(Problem(key, error.what, error.hint, experiment.origin(key)))
-    return problems
+                yield Problem(key, error.what, error.hint, experiment.origin(key))
 
 
 def _require_callback(path: str, experiment: Experiment) -> None:
@@ -320,7 +300,7 @@ def _require_callback(path: str, experiment: Experiment) -> None:
             )
 
 
-def _extra_problems(experiment: Experiment) -> list[Problem]:
+def _extra_problems(experiment: Experiment) -> Iterator[Problem]:
     """Optional packages that this experiment needs and this installation lacks."""
     name = experiment.algo.name
     needed = []
@@ -329,27 +309,26 @@ def _extra_problems(experiment: Experiment) -> list[Problem]:
     if name in OFFLINE or experiment.get("offline_data.output"):
         missing = MissingExtra("msgpack-numpy", "offline", "recorded episodes")
         needed.append(("msgpack_numpy", "offline_data", missing))
-    return [
-        Problem(key, str(missing.what), missing.hint)
-        for module, key, missing in needed
-        if importlib.util.find_spec(module) is None
-    ]
+    for module, key, missing in needed:
+        if importlib.util.find_spec(module) is None:
+            yield Problem(key, str(missing.what), missing.hint)
 
 
-def _start_problems(experiment: Experiment, info: EnvInfo | None) -> list[Problem]:
+def _start_problems(experiment: Experiment, info: EnvInfo | None) -> Iterator[Problem]:
     """A checkpoint to start from that is not there, is damaged, or belongs to other spaces."""
     key = "algo.checkpoint_path"
     if not experiment.get(key):
-        return []
+        return
     try:
         checkpoint = find_checkpoint(str(experiment.get(key)))
         manifest.require_files(checkpoint, "config.yaml")
         saved = read_policies(checkpoint / "policy", weights=False).policies
         made_by = Experiment.load(checkpoint / "config.yaml")
     except RayfishError as error:
-        return [Problem(key, error.what, error.hint)]
+        yield Problem(key, error.what, error.hint)
+        return
     if info is None or info.kind == "multi" or len(saved) != 1:
-        return []
+        return
     (policy,) = saved.values()
     for what, made, here in (
         ("observations", policy.observation_space, info.observation_space),
@@ -360,26 +339,27 @@ def _start_problems(experiment: Experiment, info: EnvInfo | None) -> list[Proble
                 f"the checkpoint expects the {what} {in_short(made)}, this environment has {in_short(here)}"
             )
             hint = "start from a run on the same spaces, or leave out algo.checkpoint_path"
-            return [Problem(key, text, hint)]
-    return _network_problems(experiment, made_by)
+            yield Problem(key, text, hint)
+            return
+    yield from _network_problems(experiment, made_by)
 
 
-def _network_problems(experiment: Experiment, made_by: Experiment) -> list[Problem]:
+def _network_problems(experiment: Experiment, made_by: Experiment) -> Iterator[Problem]:
     """Layers of another shape than those of the checkpoint to start from."""
     sections = [one.training.model or {} for one in (made_by, experiment)]
     name = str(experiment.algo.name)
     if any(models.section_problems(section, name, experiment.paths) for section in sections):
-        return []  # what is wrong with a section itself is reported elsewhere
+        return  # what is wrong with a section itself is reported elsewhere
     before, now = (resolve(section) for section in sections)
     for key in ("custom_model", "fcnet_hiddens", "head_fcnet_hiddens", "conv_filters", "use_lstm"):
         if before[key] != now[key]:
             what = f"its network has {key}={before[key]}, this experiment {key}={now[key]}"
             hint = f"set training.model.{key}={before[key]}, or leave out algo.checkpoint_path"
-            return [Problem("algo.checkpoint_path", what, hint)]
-    return []
+            yield Problem("algo.checkpoint_path", what, hint)
+            return
 
 
-def _place_problems(experiment: Experiment) -> list[Problem]:
+def _place_problems(experiment: Experiment) -> Iterator[Problem]:
     """A folder for runs that cannot be written."""
     key = "runtime.local_dir"
     place = Path(str(experiment.get(key) or DEFAULT_ROOT)).expanduser().absolute()
@@ -389,26 +369,26 @@ def _place_problems(experiment: Experiment) -> list[Problem]:
     elif not os.access(there, os.W_OK | os.X_OK):
         what = f"runs cannot be written to {place}: you may not write to {there}"
     else:
-        return []
-    return [Problem(key, what, f"set {key} to a folder you may write")]
+        return
+    yield Problem(key, what, f"set {key} to a folder you may write")
 
 
-def _best_problems(experiment: Experiment) -> list[Problem]:
+def _best_problems(experiment: Experiment) -> Iterator[Problem]:
     """A metric that no run reports would never make a checkpoint the best."""
     key = "checkpoint.checkpoint_score_attribute"
     metric = experiment.get(key)
-    if not metric or names.is_known(str(metric)):
-        return []
-    meant = did_you_mean(str(metric), names.fixed())
-    return [Problem(key, f"no run reports a metric {metric!r}", f"did you mean {meant[0]}?" if meant else "")]
+    if metric and not names.is_known(str(metric)):
+        meant = did_you_mean(str(metric), names.fixed())
+        hint = f"did you mean {meant[0]}?" if meant else ""
+        yield Problem(key, f"no run reports a metric {metric!r}", hint)
 
 
-def _offline_problems(experiment: Experiment) -> list[Problem]:
+def _offline_problems(experiment: Experiment) -> Iterator[Problem]:
     name, key = experiment.algo.name, "offline_data.input_"
-    named, problems = experiment.offline_data.input_, []
+    named = experiment.offline_data.input_
     if name in OFFLINE and named in (None, "", [], "sampler"):
         what = f"{name} learns from recorded data, and none is named"
-        problems.append(Problem(key, what, f"set {key} to a folder of recorded episodes"))
+        yield Problem(key, what, f"set {key} to a folder of recorded episodes")
     for place in named if isinstance(named, list) else [named]:
         local = isinstance(place, str) and place not in ("", "sampler") and "://" not in place
         if name in OFFLINE and local and not _there(place):
@@ -416,14 +396,11 @@ def _offline_problems(experiment: Experiment) -> list[Problem]:
             hint = "correct the path, or record episodes first with offline_data.output"
             if "tests/data/" in place:
                 hint = "it is data of Ray's source tree (rllib/tests/data), which its package lacks: " + hint
-            problems.append(Problem(key, what, hint))
+            yield Problem(key, what, hint)
     key = "offline_data.dataset_num_iters_per_learner"
     if name == "CQL" and experiment.get(key) == 1:
         what = "RLlib's CQL cannot do with 1 update per iteration"
-        problems.append(
-            Problem(key, what, "set it to 2 or more, or leave it out for a whole pass over the data")
-        )
-    return problems
+        yield Problem(key, what, "set it to 2 or more, or leave it out for a whole pass over the data")
 
 
 def _there(place: str) -> bool:
@@ -432,31 +409,29 @@ def _there(place: str) -> bool:
     return any(path.parent.glob(path.name)) if re.search(r"[*?\[]", path.name) else path.exists()
 
 
-def _order_problems(experiment: Experiment, info: EnvInfo) -> list[Problem]:
+def _order_problems(experiment: Experiment, info: EnvInfo) -> Iterator[Problem]:
     """Several agents repeat only where the order of sets is settled, as it is on the command line."""
     key = "debugging.deterministic"
-    if not experiment.get(key) or info.kind != "multi" or _SETS_ARE_SETTLED:
-        return []
-    what = "RLlib walks through sets of agents, whose order is chance in this process"
-    return [Problem(key, what, "start Python with PYTHONHASHSEED=0, or use `rayfish train`")]
+    if experiment.get(key) and info.kind == "multi" and not _SETS_ARE_SETTLED:
+        what = "RLlib walks through sets of agents, whose order is chance in this process"
+        yield Problem(key, what, "start Python with PYTHONHASHSEED=0, or use `rayfish train`")
 
 
-def _runner_problems(experiment: Experiment, info: EnvInfo) -> list[Problem]:
+def _runner_problems(experiment: Experiment, info: EnvInfo) -> Iterator[Problem]:
     """An env runner that cannot step this environment, or not correctly."""
     key, mode = "rollouts.runner", "rollouts.gym_env_vectorize_mode"
     fitting = fit(experiment, info)
     if fitting.batched:
-        return []
+        return
     if experiment.get(key) == BATCHED:
-        return [Problem(key, f"batched does not fit: {fitting.why}", f"set {key}=auto")]
-    if info.native_same_step and str(experiment.get(mode)).lower() == "vector_entry_point":
+        yield Problem(key, f"batched does not fit: {fitting.why}", f"set {key}=auto")
+    elif info.native_same_step and str(experiment.get(mode)).lower() == "vector_entry_point":
         what = (
             "the environment's vector resets in the step that ends an episode (AutoresetMode.SAME_STEP); "
             f"RLlib's env runner, used because {fitting.why}, would bootstrap from the next episode's "
             "first observation"
         )
-        return [Problem(mode, what, f"set {mode}=sync")]
-    return []
+        yield Problem(mode, what, f"set {mode}=sync")
 
 
 def note_on_saving(experiment: Experiment, info: EnvInfo) -> str:

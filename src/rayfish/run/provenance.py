@@ -64,7 +64,7 @@ def hardware() -> dict[str, Any]:
 
 
 def gpus() -> list[str]:
-    """The NVIDIA GPUs of this machine by name, as the driver tells them (torch need not be imported)."""
+    """The NVIDIA GPUs of this machine by name, as the driver reports them (torch need not be imported)."""
     return [
         line.partition(":")[2].strip()
         for information in sorted(Path("/proc/driver/nvidia/gpus").glob("*/information"))

@@ -9,7 +9,7 @@ import math
 import os
 import re
 import socket
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -160,36 +160,35 @@ def remote_workers(experiment: Experiment) -> int:
     return sum(int(experiment.get(key) or 0) for key in asked) + (int(gpus) if gpus > 1 else 0)
 
 
-def problems(experiment: Experiment, options: RayOptions) -> list[Problem]:
+def problems(experiment: Experiment, options: RayOptions) -> Iterator[Problem]:
     """What is asked for beyond what there is, with the arithmetic and the setting that fits."""
     try:
         asked = requests(experiment)
     except (TypeError, ValueError):
-        return []  # a wrong type, which the key check names
+        return  # a wrong type, which the key check names
     try:
         require_answer(options.address or "")
         have_cpus, have_gpus = offered(options)
     except RayfishError as error:
-        return [Problem("--on", error.what, error.hint)]
+        yield Problem("--on", error.what, error.hint)
+        return
     where = f"the cluster at {options.address}" if options.address else "this machine"
 
     def shortage(total: float, kind: str, have: float) -> str:
         listed = _listed(asked, f"{kind.lower()}s")
         return f"asks for {_count(total, kind)}: {listed}; {where} has {have:g}"
 
-    found = []
     if cpus_of(asked) > have_cpus:
         hint = f"set rollouts.num_env_runners={fitting_runners(experiment, have_cpus)}, or --fit"
         hint += "" if options.address else ", or --ray-num-cpus to oversubscribe"
         what = shortage(cpus_of(asked), "CPU", have_cpus)
-        found.append(Problem("resources", what, hint, experiment.origins.get("rollouts.num_env_runners", "")))
+        yield Problem("resources", what, hint, experiment.origins.get("rollouts.num_env_runners", ""))
     if gpus_of(asked) > have_gpus:
         what = shortage(gpus_of(asked), "GPU", have_gpus)
         hint = "set learners.num_gpus_per_learner=0 and resources.num_gpus=0, or --fit"
         keys = ("learners.num_gpus_per_learner", "resources.num_gpus")
         origin = next((experiment.origins[key] for key in keys if experiment.origins.get(key)), "")
-        found.append(Problem("resources", what, hint, origin))
-    return found
+        yield Problem("resources", what, hint, origin)
 
 
 def _listed(asked: Iterable[Request], what: str) -> str:
@@ -253,7 +252,7 @@ def fit(experiment: Experiment, options: RayOptions) -> tuple[Experiment, list[s
         changed = changed.with_values({"rollouts.num_env_runners": runners}, _FIT)
     if cpus_of(requests(changed)) > have_cpus:  # processors for one process alone
         changed = changed.with_values({"resources.num_cpus_for_main_process": 1}, _FIT)
-    return changed, _told(experiment, changed, f"{_count(have_cpus, 'CPU')}, {_count(have_gpus, 'GPU')}")
+    return changed, _changes(experiment, changed, f"{_count(have_cpus, 'CPU')}, {_count(have_gpus, 'GPU')}")
 
 
 _FIT = "--fit"
@@ -275,7 +274,7 @@ def _following(experiment: Experiment, key: str) -> dict[str, Any]:
     return {"training.train_batch_size_per_learner": share * count} if share and count > 1 else {}
 
 
-def _told(asked: Experiment, got: Experiment, machine: str) -> list[str]:
+def _changes(asked: Experiment, got: Experiment, machine: str) -> list[str]:
     changes = [
         f"{key} {asked.get(key)} -> {got.get(key)}"
         for key in sorted(key for key, origin in got.origins.items() if origin == _FIT)

@@ -15,13 +15,11 @@ import csv
 import io
 import json
 import shutil
-import signal
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
 import numpy as np
@@ -38,12 +36,11 @@ from rayfish.metrics.stats import bootstrap_ci
 from rayfish.run import player, provenance
 from rayfish.run.player import EpisodePlan, Game, PlayedEpisode, writing_to
 from rayfish.run.trajectories import Trajectories, as_json
-from rayfish.supervise import signals
 from rayfish.supervise.error_messages import explained
+from rayfish.supervise.signals import Interrupts
 from rayfish.text import counted
 
 FILES = ("trajectories.parquet", "episodes.parquet", "episodes.csv", "summary.json")
-_SUMMARY = "summary.json"
 
 
 @dataclass(frozen=True)
@@ -95,105 +92,77 @@ def rollout(
     progress: Callable[[int, float], None] | None = None,
     trust: bool = False,
 ) -> RecordedRollout:
-    """Plays episodes with a run's best (else last) checkpoint, or with the checkpoint named, and keeps them.
+    """Plays episodes as `evaluate` does, whose parameters mean the same here, and keeps every step of them.
 
     Ctrl-C, SIGTERM and SIGHUP end it after the step that is being taken; the result then says `stopped`.
 
-    :param run: a run (path, name, id, `last`) or a checkpoint folder
-    :param overrides: changes of the experiment: `environment.env_config.wind=3`, or a dictionary of such
-    :param episodes: how many episodes to play (20 when neither is given)
-    :param steps: play until this many steps are done; the last episode is finished
-    :param seed: episode `i` is reset with `seed + i`
-    :param explore: sample actions as in training, in place of the most likely ones
     :param save_info: also keep the environment's infos, as JSON text
     :param out: the folder to write, in place of a new one in the run's `rollouts/`
-    :param env: an environment class or creator, for runs that were trained on one given from Python
-    :param progress: called after each episode with how many are done and the last return
-    :param trust: run the code that another user's run names
     :raises KeyboardInterrupt: it was stopped before an episode was over: nothing is kept
     """
     plan = EpisodePlan(episodes, steps, seed, explore)
     game = player.prepare(run, overrides, plan, verb="rollout", env=env, trust=trust)
     folder = _place(game, out)
-    with _interruptible() as end_if_requested, _draft(folder) as draft:
-        recording = _Recording(game, draft, save_info=save_info)
-        fault: BaseException | None = None
+    about = {"checkpoint": str(game.checkpoint), "env": game.env_name, "seed": game.plan.seed}
+    rows: list[dict[str, Any]] = []
+    fault: BaseException | None = None
+    started = time.perf_counter()
+    with Interrupts(lambda line: None) as interrupts, _draft(folder) as draft:
+        interrupts.begin()
         try:
-            recording.play(end_if_requested, progress)
+            with explained(game.experiment), player.opened(game) as world:
+                file = draft / FILES[0]
+                trajectories = Trajectories(file, world, game.agent, save_info=save_info, about=about)
+
+                def see(step: int, actions: Actions, now: TimeStep) -> None:
+                    trajectories(step, actions, now)
+                    if interrupts.requested:
+                        raise KeyboardInterrupt
+
+                for played in player.play(game, world, see):
+                    rows.append(_row(played, save_info=save_info))
+                    if progress is not None:
+                        progress(len(rows), played.total)
         except (KeyboardInterrupt, RayfishError) as error:
-            if not recording.rows:
+            if not rows:
                 raise
             fault = error
-        found = recording.finish(folder, as_words(overrides), stopped=fault is not None)
+        interrupts.close()
+        trajectories.close()
+        about |= {"folder": str(folder), "explore": explore, "overrides": as_words(overrides)}
+        about |= {"rows": trajectories.rows, "stopped": fault is not None}
+        found = _written(draft, rows, started, about)
     if isinstance(fault, RayfishError):
         kept = f"{counted(found.episodes, 'finished episode')} kept in {folder}"
         raise RunFailed(f"{fault.what}; {kept}", fault.hint) from fault
     return found
 
 
-class _Recording:
-    """One rollout while it is played, and its files.
+def _written(
+    draft: Path, rows: list[dict[str, Any]], started: float, about: dict[str, Any]
+) -> RecordedRollout:
+    """The result, and its files next to the trajectories.
 
-    :param rows: what is kept of each finished episode
+    :param about: the fields of `RecordedRollout` that do not come from the episodes
     """
-
-    def __init__(self, game: Game, draft: Path, *, save_info: bool) -> None:
-        self.game = game
-        self.draft = draft
-        self.rows: list[dict[str, Any]] = []
-        self._save_info = save_info
-        self._trajectories: Trajectories | None = None
-        self._started = time.perf_counter()
-
-    def play(self, after_step: Callable[[], None], progress: Callable[[int, float], None] | None) -> None:
-        """All episodes, each noted when it is over."""
-        game, save_info = self.game, self._save_info
-        about = {"checkpoint": str(game.checkpoint), "env": game.env_name, "seed": game.plan.seed}
-        with explained(game.experiment), player.opened(game) as env:
-            trajectories = self._trajectories = Trajectories(
-                self.draft / FILES[0], env, game.agent, save_info=save_info, about=about
-            )
-
-            def see(step: int, actions: Actions, now: TimeStep) -> None:
-                trajectories(step, actions, now)
-                after_step()
-
-            for played in player.play(game, env, see):
-                self.rows.append(_row(played, save_info=save_info))
-                if progress is not None:
-                    progress(len(self.rows), played.total)
-
-    def finish(self, folder: Path, overrides: list[str], *, stopped: bool) -> RecordedRollout:
-        """Completes the files; `folder` is where they will be."""
-        game = self.game
-        known = dict.fromkeys(name for row in self.rows for name in row)
-        columns: dict[str, list[Any]] = {name: [row.get(name) for row in self.rows] for name in known}
-        if self._trajectories is None:
-            raise RuntimeError("finish() comes after play()")
-        self._trajectories.close()
-        found = RecordedRollout(
-            folder=str(folder),
-            checkpoint=str(game.checkpoint),
-            env=game.env_name,
-            seed=game.plan.seed,
-            explore=game.plan.explore,
-            overrides=overrides,
-            episodes=len(self.rows),
-            steps=sum(columns["length"]),
-            rows=self._trajectories.rows,
-            stopped=stopped,
-            seconds=round(time.perf_counter() - self._started, 3),
-            statistics=_statistics(columns),
-            returns=columns["return"],
-            lengths=columns["length"],
-        )
-        with writing_to(self.draft, out="folder"):
-            _write_episodes(self.draft, columns)
-            summary = asdict(found) | {"versions": provenance.versions()}
-            for listed in ("folder", "returns", "lengths"):  # it may be moved; the rest is in episodes
-                del summary[listed]
-            atomic_write(self.draft / _SUMMARY, json.dumps(summary, indent=2) + "\n")
-        return found
+    known = dict.fromkeys(name for row in rows for name in row)
+    columns: dict[str, list[Any]] = {name: [row.get(name) for row in rows] for name in known}
+    found = RecordedRollout(
+        episodes=len(rows),
+        steps=sum(columns["length"]),
+        seconds=round(time.perf_counter() - started, 3),
+        statistics=_statistics(columns),
+        returns=columns["return"],
+        lengths=columns["length"],
+        **about,
+    )
+    with writing_to(draft, out="folder"):
+        _write_episodes(draft, columns)
+        summary = asdict(found) | {"versions": provenance.versions()}
+        for listed in ("folder", "returns", "lengths"):  # it may be moved; the rest is in episodes
+            del summary[listed]
+        atomic_write(draft / "summary.json", json.dumps(summary, indent=2) + "\n")
+    return found
 
 
 def _row(played: PlayedEpisode, *, save_info: bool) -> dict[str, Any]:
@@ -242,33 +211,6 @@ def _write_episodes(folder: Path, columns: dict[str, list[Any]]) -> None:
     writer.writerow(columns)
     writer.writerows(zip(*columns.values(), strict=True))
     atomic_write(folder / "episodes.csv", text.getvalue())
-
-
-@contextmanager
-def _interruptible() -> Iterator[Callable[[], None]]:
-    """While entered, the first Ctrl-C, SIGTERM or SIGHUP waits for the step taken now, a second does not.
-
-    Yields what ends the rollout after that step.
-    """
-    requested = False
-
-    def handle(number: int, frame: FrameType | None) -> None:
-        nonlocal requested
-        signals.note(number)
-        if requested and number != signal.SIGHUP:
-            raise KeyboardInterrupt
-        requested = True
-
-    def end_if_requested() -> None:
-        if requested:
-            raise KeyboardInterrupt
-
-    previous = signals.handle(handle)
-    try:
-        yield end_if_requested
-    finally:
-        for number, handler in previous.items():
-            signal.signal(number, handler)
 
 
 def _place(game: Game, out: str | Path | None) -> Path:

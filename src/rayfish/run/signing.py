@@ -17,6 +17,7 @@ import hmac
 import json
 import os
 import secrets
+import tempfile
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -61,7 +62,7 @@ def key(*, make: bool = False) -> bytes | None:
     file = key_file()
     try:
         if make and not file.exists():
-            _make(file)
+            make_secret(file)
         if file.exists():
             return _from_file(file, str(file))
     except OSError:
@@ -226,17 +227,16 @@ def _parsed(text: str, where: str) -> bytes:
     return found
 
 
-def _make(file: Path) -> None:
-    """A new key; of several processes that do this at once, the first one's is everyone's."""
+def make_secret(file: Path) -> None:
+    """A new file of 64 hex digits, for this user alone; of several processes, the first one's is kept."""
     file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-    draft = file.with_name(f".{file.name}.{secrets.token_hex(8)}")
-    handle = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    handle, draft = tempfile.mkstemp(prefix=f".{file.name}-", dir=file.parent)  # mode 0600
     try:
         with os.fdopen(handle, "w", encoding="utf-8") as out:
-            out.write(secrets.token_hex(_DIGITS // 2) + "\n")
+            out.write(secrets.token_hex(_DIGITS // 2))
             out.flush()
             os.fsync(out.fileno())
         with suppress(FileExistsError):
             os.link(draft, file)
     finally:
-        draft.unlink(missing_ok=True)
+        Path(draft).unlink()

@@ -54,12 +54,9 @@ class Trainer(TrainerNames):
 
     It answers to the names of RLlib's trainers as well (`train()`, `compute_single_action`, ...).
 
-    :param experiment: an `Experiment`, the name of a preset or file, or RLlib's config (`PPOConfig()`)
-    :param overrides: `key=value` words, as on the command line, or dictionaries: `{"training.lr": 1e-3}`
-    :param env: an environment class or creator function defined in Python (a notebook's, say),
-        in place of `environment.env`
+    Parameters of the same names mean what they mean for `train`.
+
     :param config: settings by the keys of old RLlib (`{"num_workers": 2, "lr": 1e-3}`), laid upon the rest
-    :param config_dir: a folder with the user's own Hydra groups
     :param ray_options: how to start Ray; a Ray that is already running is used as it is
     :param info: what `preflight.require` returned for this experiment, where it was called before
     :param trust: start from and restore what another user made, which runs the code in it

@@ -128,8 +128,8 @@ class TrainerNames:
     cleanup = stop
 
     def _explores(self: Any, explore: bool | None) -> bool:
-        wishes = (explore, self.experiment.exploration.explore, self.experiment.get("rollouts.explore"))
-        return next((bool(value) for value in wishes if value is not None), True)
+        choices = (explore, self.experiment.exploration.explore, self.experiment.get("rollouts.explore"))
+        return next((bool(value) for value in choices if value is not None), True)
 
 
 class Workers:

@@ -40,6 +40,7 @@ from rayfish.errors import EnvironmentFault
 from rayfish.models.space_json import to_json
 from rayfish.run.player import writing_to
 from rayfish.run.policy import Agent
+from rayfish.run.policy_files import jsonable
 
 GROUP_BYTES = 32_000_000
 """About so much is held in memory before it is written as a row group."""
@@ -67,18 +68,36 @@ class Trajectories:
         self.rows = 0
         self._agent = agent
         self._save_info = save_info
-        self._lay_out(env)
-        columns = {
-            column: {"shape": list(leaf.shape), "dtype": str(leaf.dtype)}
-            for column, leaf in self._leaves.items()
+        agents, observations, actions = agents_and_spaces(env)
+        policies = {agent.policy_of(name): name for name in agents}
+        self._observations = by_policy("observation", {p: observations[name] for p, name in policies.items()})
+        self._actions = by_policy("action", {p: actions[name] for p, name in policies.items()})
+        seen = {leaf.column: leaf for found in self._observations.values() for leaf in found}
+        done = {leaf.column: leaf for found in self._actions.values() for leaf in found}
+        last = {f"next_{column}": leaf for column, leaf in seen.items()}
+        self._leaves: dict[str, ColumnLeaf] = {**seen, **done, **last}
+        self._row_bytes = _ROW_BYTES + sum(leaf.size * leaf.dtype.itemsize for leaf in self._leaves.values())
+        described = {
+            "about": dict(about),
+            "columns": {
+                column: {"shape": list(leaf.shape), "dtype": str(leaf.dtype)}
+                for column, leaf in self._leaves.items()
+            },
+            "spaces": {
+                policy: {"observation": to_json(observations[name]), "action": to_json(actions[name])}
+                for policy, name in policies.items()
+            },
         }
-        described = {"about": dict(about), "columns": columns, "spaces": self._spaces}
-        schema = self._schema().with_metadata({"rayfish": json.dumps(described)})
+        types = {column: leaf.type for column, leaf in self._leaves.items()}
+        last_types = {column: types.pop(column) for column in last}
+        info = {"info": pa.string()} if save_info else {}
+        fields = {**_WHERE, **types, **_OUTCOME, **last_types, **info}  # in the order people read them
+        schema = pa.schema(list(fields.items()), metadata={"rayfish": json.dumps(described)})
         with writing_to(file, out="folder"):
             self._writer = pq.ParquetWriter(file, schema, compression="zstd")
         self._held: list[Row] = []
         self._held_bytes = 0
-        self._written_to = -1  # the last episode of which rows are in the file
+        self._written_to = -1  # the last episode with rows in the file
         self._episode, self._finished = -1, 0
         self._seen: dict[Any, Row] = {}
         self._open: dict[Any, Row] = {}
@@ -165,11 +184,11 @@ class Trajectories:
 
     def _drop_unfinished(self) -> None:
         """Copies the file without the rows of the episode that was given up, group by group."""
-        beside = self.file.with_suffix(".whole")
+        whole = self.file.with_suffix(".whole")
         self.rows = 0
         with (
             pq.ParquetFile(self.file) as old,
-            pq.ParquetWriter(beside, old.schema_arrow, compression="zstd") as new,
+            pq.ParquetWriter(whole, old.schema_arrow, compression="zstd") as new,
         ):
             for number in range(old.num_row_groups):
                 group = old.read_row_group(number)
@@ -177,33 +196,7 @@ class Trajectories:
                 if len(group):
                     new.write_table(group)
                     self.rows += len(group)
-        beside.replace(self.file)
-
-    def _lay_out(self, env: Any) -> None:
-        agents, observations, actions = agents_and_spaces(env)
-        policies = {self._agent.policy_of(agent): agent for agent in agents}
-        seen = {policy: observations[agent] for policy, agent in policies.items()}
-        done = {policy: actions[agent] for policy, agent in policies.items()}
-        self._spaces = {
-            policy: {"observation": to_json(seen[policy]), "action": to_json(done[policy])}
-            for policy in policies
-        }
-        self._observations = by_policy("observation", seen)
-        self._actions = by_policy("action", done)
-        first = {leaf.column: leaf for found in self._observations.values() for leaf in found}
-        self._leaves: dict[str, ColumnLeaf] = {
-            **first,
-            **{leaf.column: leaf for found in self._actions.values() for leaf in found},
-            **{f"next_{column}": leaf for column, leaf in first.items()},
-        }
-        self._row_bytes = _ROW_BYTES + sum(leaf.size * leaf.dtype.itemsize for leaf in self._leaves.values())
-
-    def _schema(self) -> Any:
-        """Columns in the order people read a transition."""
-        lain = {name: leaf.type for name, leaf in self._leaves.items()}
-        last = {name: lain.pop(name) for name in list(lain) if name.startswith("next_")}
-        info = {"info": pa.string()} if self._save_info else {}
-        return pa.schema(list({**_WHERE, **lain, **_OUTCOME, **last, **info}.items()))
+        whole.replace(self.file)
 
 
 @dataclass(frozen=True)
@@ -311,18 +304,6 @@ def as_json(value: Any) -> str:
     Arrays become lists and NumPy's numbers numbers; what JSON cannot hold becomes its `repr`.
     """
     try:
-        return json.dumps(_plain(value), ensure_ascii=False, allow_nan=False)
+        return json.dumps(jsonable(value, repr), ensure_ascii=False, allow_nan=False)
     except (TypeError, ValueError, RecursionError):  # a structure that contains itself
         return json.dumps(repr(value), ensure_ascii=False)
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, Mapping):
-        return {str(key): _plain(part) for key, part in value.items()}
-    if isinstance(value, list | tuple | set | frozenset):
-        return [_plain(part) for part in value]
-    if hasattr(value, "tolist"):  # arrays, NumPy's numbers, tensors
-        return _plain(value.tolist())
-    if isinstance(value, float):
-        return value if np.isfinite(value) else repr(value)
-    return value if isinstance(value, str | int | bool | None) else repr(value)

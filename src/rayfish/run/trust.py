@@ -136,11 +136,6 @@ def config_is_own(folder: Path) -> bool:
         return False
 
 
-def save_config(experiment: Experiment, folder: Path) -> None:
-    """Writes a run's `config.yaml`, signed."""
-    atomic_write(folder / CONFIG, signing.sealed_text(CONFIG, experiment.to_yaml()))
-
-
 def code_in_policies(saved: SavedPolicies) -> list[str]:
     """What acting with saved policies would run of another user's code, one line each."""
     found = []
@@ -264,7 +259,7 @@ def _sign_checkpoint(folder: Path) -> list[str]:
         manifest.require_whole(folder, header)
     except CheckpointError as error:
         return [error.what]
-    atomic_write(folder / manifest.HEADER, manifest.header_text(folder, header))
+    manifest.write_header(folder, header)
     return []
 
 

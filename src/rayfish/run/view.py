@@ -15,8 +15,6 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 
-from rayfish.envs import build as envs
-from rayfish.envs import guard
 from rayfish.envs.play import Actions, TimeStep
 from rayfish.errors import EnvironmentFault, RayfishError
 from rayfish.experiment.words import Override
@@ -73,17 +71,10 @@ def view(
     fps: float | None = None,
     trust: bool = False,
 ) -> View:
-    """Plays episodes with a run's best (else last) checkpoint, or with the checkpoint named, and draws them.
+    """Plays episodes as `evaluate` does, whose parameters mean the same here, and draws them.
 
-    :param run: a run (path, name, id, `last`) or a checkpoint folder
-    :param overrides: changes of the experiment: `environment.env_config.wind=3`, or a dictionary of such
-    :param episodes: how many, one after the other
-    :param seed: episode `i` is reset with `seed + i`
-    :param explore: sample actions as in training, in place of the most likely ones
-    :param env: an environment class or creator, for runs that were trained on one given from Python
     :param out: the file to write, in place of `view.gif` in the run's folder
     :param fps: steps per second, up to 50; None: the environment's `render_fps`
-    :param trust: run the code that another user's run names
     """
     from rayfish.worlds.wildfire.pictures.render import save_gif
 
@@ -151,10 +142,7 @@ class _Pictures:
             self.seconds += [(after - before) / self.fps for before, after in pairwise(steps)] + [PAUSE_S]
 
     def _picture(self) -> np.ndarray:
-        try:
-            found: Any = self.env.render()
-        except (gym.error.DependencyNotInstalled, ImportError) as error:
-            raise _needs(self.name, error) from error
+        found: Any = self.env.render()
         found = found[-1] if isinstance(found, list) and found else found
         if not isinstance(found, np.ndarray) or found.ndim != 3 or found.shape[2] not in (3, 4):
             kind = "nothing" if found is None else f"a {type(found).__name__}"
@@ -168,18 +156,12 @@ class _Pictures:
 def _drawn(game: Game, fps: float) -> tuple[_Pictures, list[player.PlayedEpisode]]:
     for name, value in _QUIET.items():
         os.environ.setdefault(name, value)
-    experiment = game.experiment
-    spec = envs.from_experiment(experiment, evaluation=True)
-    config = envs.env_config_of(experiment, evaluation=True)
     try:
-        env = envs.make(spec, config, render_mode=MODE)
+        with player.opened(game, MODE) as env:
+            pictures = _Pictures(env, game.env_name, fps)
+            return pictures, list(player.play(game, env, pictures))
     except (gym.error.DependencyNotInstalled, ImportError) as error:
-        raise _needs(spec.name, error) from error
-    try:
-        pictures = _Pictures(env, game.env_name, fps)
-        return pictures, list(player.play(game, env, pictures))
-    finally:
-        guard.close(env)
+        raise _needs(game.env_name, error) from error
 
 
 def _require_pictures(game: Game, world: Any) -> None:

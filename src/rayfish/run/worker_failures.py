@@ -35,9 +35,7 @@ class Losses:
 
     def __init__(self, experiment: Experiment, tell: Callable[[str], None] = print) -> None:
         self.tell = tell
-        self.worker_restarts = 0
-        self.learner_restarts = 0
-        self.env_restarts = 0
+        self.worker_restarts = self.learner_restarts = self.env_restarts = 0
         self._env = str(experiment.environment.env)
         self._most_learners = int(experiment.fault_tolerance.max_learner_restarts or 0)
         self._timeout = experiment.rollouts.sample_timeout_s
@@ -48,20 +46,20 @@ class Losses:
         self._restarts: dict[str, int] = {}
         self._deaths: dict[str, int] = {}
         self._processes: dict[str, int] = {}
-        self._dropped = self._anew = 0
+        self._dropped = self._remade = 0
         worker_messages.begin(self._env)
 
     def rebuilt(self, algorithm: Any) -> None:
         """The algorithm was built (again): its workers begin their own counts at zero."""
         from rayfish.algorithm.workers import census
 
-        self._restarts, self._deaths, self._dropped, self._anew = {}, {}, 0, 0
+        self._restarts, self._deaths, self._dropped, self._remade = {}, {}, 0, 0
         self._processes = {row.name: row.pid for row in census(algorithm)}
 
     def restored(self, algorithm: Any) -> None:
         """A checkpoint was loaded: RLlib's own sum over the run's whole life came back with it."""
         failures = ("env_runners", "num_env_step_failures")
-        self._anew = int(algorithm.metrics.peek(failures, default=0))
+        self._remade = int(algorithm.metrics.peek(failures, default=0))
 
     def load_state(self, counters: Mapping[str, Any] | None) -> None:
         """Go on from the counters of earlier sessions, as `run.json` has them."""
@@ -88,8 +86,8 @@ class Losses:
             metrics[names.WORKER_RESTARTS] = self.worker_restarts
         if self._remote_learners:
             metrics[names.LEARNER_RESTARTS] = self.learner_restarts
-        self._tell_dropped(trainer.result)
-        self._tell_made_anew(trainer.result)
+        self._report_dropped(trainer.result)
+        self._report_remade(trainer.result)
         if self.env_restarts:
             metrics[names.ENV_RESTARTS] = self.env_restarts
 
@@ -196,7 +194,7 @@ class Losses:
         hint = reason.hint or f"rayfish env check {self._env} tries the environment by itself"
         return RunFailed(f"{what}; {name} died last: {reason.what}", hint)
 
-    def _tell_dropped(self, result: Mapping[str, Any]) -> None:
+    def _report_dropped(self, result: Mapping[str, Any]) -> None:
         dropped = int((result.get("fault_tolerance") or {}).get("num_env_runners_dropped_lifetime") or 0)
         if dropped > self._dropped:
             count = dropped - self._dropped
@@ -206,17 +204,17 @@ class Losses:
             )
         self._dropped = dropped
 
-    def _tell_made_anew(self, result: Mapping[str, Any]) -> None:
+    def _report_remade(self, result: Mapping[str, Any]) -> None:
         """Environments that failed and were remade (`restart_failed_sub_environments`)."""
         count = int((result.get("env_runners") or {}).get("num_env_step_failures") or 0)
-        if count > self._anew:
-            self.env_restarts += count - self._anew
-            times = text.counted(count - self._anew, "environment")
+        if count > self._remade:
+            self.env_restarts += count - self._remade
+            times = text.counted(count - self._remade, "environment")
             reasons = list(worker_messages.by_name.values())
             worker_messages.by_name.clear()
             why = f": {reasons[-1].what}" if reasons else ""
             self.tell(f"{times} failed{why}; remade with new seeds ({self.env_restarts} so far)")
-        self._anew = count
+        self._remade = count
 
 
 def require_finite(trainer: Trainer) -> None:

@@ -13,23 +13,20 @@ from rayfish.errors import RayfishError, RunNotFound
 from rayfish.files import Unreadable, atomic_write, last_write, read_keys, set_aside, why_unwritable
 from rayfish.run import lease
 from rayfish.run.directory import DEFAULT_ROOT, safe_name
-from rayfish.run.lookup import answering, newest_first, sweeps_at
+from rayfish.run.lookup import SweepFolder, answering, newest_first, sweeps_at
 from rayfish.run.signing import sealed_json
 
 LAYOUT = 1
 RUNNING, DONE, STOPPED, FAILED = "running", "done", "stopped", "failed"
-_RECORD = "sweep.json"
 _LITTLE = 64 * 2**20
 
 
-class SweepDirectory:
+class SweepDirectory(SweepFolder):
     """One sweep's folder; `data` is the content of `sweep.json`."""
 
     def __init__(self, path: Path, data: dict[str, Any]) -> None:
-        self.path = path
-        self.data = data
+        super().__init__(path, data)
         self.trials, self.table_file, self.log_file = path / "trials", path / "trials.jsonl", path / "log.txt"
-        self._lease: lease.Lease | None = None
 
     @classmethod
     def create(cls, root: str | Path, name: str, about: Mapping[str, Any]) -> SweepDirectory:
@@ -96,11 +93,6 @@ class SweepDirectory:
                 f"restore it, or begin a new sweep; its trials are kept: {self.trials}",
             )
 
-    @property
-    def status(self) -> str:
-        """The status now: a sweep whose process is gone is `lost`, whatever `sweep.json` says."""
-        return lease.status(self.data, self.path, _RECORD)
-
     def update(self, **fields: Any) -> None:
         """Sets fields of `sweep.json`, on disk as well.
 
@@ -108,13 +100,13 @@ class SweepDirectory:
         """
         self.require_held()
         self.data |= fields
-        atomic_write(self.path / _RECORD, sealed_json(_RECORD, self.data))
+        atomic_write(self.path / self.RECORD, sealed_json(self.RECORD, self.data))
 
     def finish(self, status: str, **fields: Any) -> None:
         """Writes the end of the sweep, also on a disk that is full."""
         self.require_held()
         self.data |= {"status": status, **fields}
-        last_write(self.path / _RECORD, sealed_json(_RECORD, self.data))
+        last_write(self.path / self.RECORD, sealed_json(self.RECORD, self.data))
 
     @contextmanager
     def writing(self) -> Iterator[None]:
@@ -144,19 +136,8 @@ class SweepDirectory:
         """Lets no other process write here, until `release` or the end of this one."""
         process = self.data.get("process") if self.data.get("status") == RUNNING else None
         with self.writing():
-            self._lease = lease.take(self.path, _RECORD, f"the sweep {self.path} is running", process)
+            self._lease = lease.take(self.path, self.RECORD, f"the sweep {self.path} is running", process)
             set_aside(self.path)
-
-    def require_held(self) -> None:
-        """Raises `lease.Taken` if another process has taken the sweep over while this one was suspended."""
-        if self._lease is not None:
-            self._lease.require()
-
-    def release(self) -> None:
-        """Lets other processes resume it."""
-        if self._lease is not None:
-            self._lease.release()
-            self._lease = None
 
 
 def find_sweep(text: str | Path, root: str | Path = DEFAULT_ROOT) -> Path:
