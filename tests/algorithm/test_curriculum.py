@@ -165,7 +165,7 @@ def _pid(runner):
     return os.getpid()
 
 
-def test_environments_made_anew_within_a_runner_keep_their_tasks(folder):
+def test_environments_remade_within_a_runner_keep_their_tasks(folder):
     with rayfish.Trainer(*words("curriculum_fn")) as trainer:
         trainer.step()
         trainer.step()
@@ -206,7 +206,7 @@ def test_before_an_episode_has_ended_counts_are_zero_and_means_unknown():
         ("curriculum_fn", "CurriculumEnv", ("rollouts.gym_env_vectorize_mode=async",), "cannot reach"),
     ],
 )
-def test_what_cannot_work_is_told_before_training(folder, function, env, more, said):
+def test_what_cannot_work_is_reported_before_training(folder, function, env, more, said):
     with pytest.raises(ConfigError) as caught:
         rayfish.Trainer(*words(function, env, *more))
     assert said in str(caught.value)

@@ -56,7 +56,7 @@ def test_adams_epsilon_can_be_set():
         ("PPO", "{epsilom: 0.9}", "there is no such key"),
     ],
 )
-def test_what_no_optimizer_takes_is_told(algo, settings, said):
+def test_what_no_optimizer_takes_is_reported(algo, settings, said):
     env = "Pendulum-v1" if algo == "SAC" else "CartPole-v1"
     words = [f"algo.name={algo}", f"environment.env={env}", f"training.optimizer={settings}"]
     (problem,) = signatures.problems(Experiment.compose(None, words))

@@ -70,7 +70,7 @@ WRONG = {
 
 
 @pytest.mark.parametrize("words", WRONG, ids=" ".join)
-def test_mistakes_are_told_before_anything_starts(words, workdir, capsys, monkeypatch):
+def test_mistakes_are_reported_before_anything_starts(words, workdir, capsys, monkeypatch):
     monkeypatch.setenv("COLUMNS", "200")
     with pytest.raises(SystemExit) as ended:
         main(["tune", *words])
@@ -94,7 +94,7 @@ search:
 """
 
 
-def test_mistakes_in_a_file_are_told_with_its_lines(workdir, capsys):
+def test_mistakes_in_a_file_are_reported_with_its_lines(workdir, capsys):
     (workdir / "mine.yaml").write_text(WRITTEN)
     with pytest.raises(SystemExit):
         main(["tune", "mine.yaml", "training.lrr=uniform(0,1)"])

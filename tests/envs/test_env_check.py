@@ -116,7 +116,7 @@ VALUES = [
 
 
 @pytest.mark.parametrize(("look", "what"), VALUES)
-def test_an_observation_outside_its_space_is_told_with_place_and_value(look, what):
+def test_an_observation_outside_its_space_is_reported_with_place_and_value(look, what):
     (finding,) = found(variant(look=look))
     assert (finding.topic, finding.hint != "") == ("observations", True)
     assert what in finding.what
@@ -184,7 +184,7 @@ def test_an_exception_in_step_names_the_line():
     assert "test_env_check.py:" in finding.what and "AttributeError" in finding.what
 
 
-def test_chance_that_ignores_the_seed_is_told_with_its_source():
+def test_chance_that_ignores_the_seed_is_reported_with_its_source():
     (globally,) = found(variant(look=lambda self: np.full(3, random.random(), np.float32)), "warning")
     assert "global `random`" in globally.what
     generator = np.random.default_rng()
@@ -200,7 +200,7 @@ def test_looking_for_chance_leaves_the_global_generators_alone():
     assert random.getstate() == expected
 
 
-def test_an_endless_environment_is_told_to_take_a_horizon():
+def test_an_endless_environment_gets_the_advice_to_set_a_horizon():
     env = variant(step=lambda self, action: (self.look(), 1.0, False, False, {}))
     (finding,) = found(env, "warning")
     assert "rollouts.horizon" in finding.hint
@@ -264,7 +264,7 @@ def test_a_sound_parallel_environment_passes():
     assert {finding.level for finding in check(Team())} == {"ok"}
 
 
-def test_agents_that_stay_after_the_end_are_told():
+def test_agents_that_stay_after_the_end_are_reported():
     class Stays(Team):
         def step(self, actions):
             result = super().step(actions)
@@ -275,7 +275,7 @@ def test_agents_that_stay_after_the_end_are_told():
     assert "env.agents is still ['a', 'b']" in finding.what
 
 
-def test_an_unknown_agent_is_told():
+def test_an_unknown_agent_is_reported():
     class Stranger(Team):
         def reset(self, seed=None, options=None):
             super().reset()

@@ -166,7 +166,7 @@ except RayfishError as error:
         ("grid", {}, ["'grid' is a module", "write grid:GridEnv"]),
     ],
 )
-def test_a_wrong_config_or_creator_is_told_in_its_own_terms(folder, name, config, parts):
+def test_a_wrong_config_or_creator_is_reported_in_its_own_terms(folder, name, config, parts):
     folder.write("grid.py", GOOD)
     folder.write(
         "needy.py",

@@ -84,7 +84,7 @@ def test_what_is_wrong_is_named(space, observation, reward, message):
     assert "rayfish env check told" in caught.value.hint
 
 
-def test_a_dict_with_other_keys_is_told_which():
+def test_a_dict_with_other_keys_is_an_error_that_names_them():
     observation = {"place": GOOD, "msak": np.ones(3)}
     env = guarded(Told(DICT, observation), "told")
     env.reset()

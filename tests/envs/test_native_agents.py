@@ -216,7 +216,7 @@ def test_environments_with_tasks_are_stepped_one_by_one():
     assert type(made(Taught, 2)) is AgentsVector
 
 
-def test_agents_that_end_apart_are_told():
+def test_agents_that_end_apart_are_reported():
     vector = made(Uneven, 2)
     vector.reset(seed=0)
     with pytest.raises(RayfishError, match="of environment 1 some agents ended"):
@@ -232,13 +232,13 @@ def test_agents_that_end_apart_are_told():
         ("Broken", "ValueError: no memory for it"),
     ],
 )
-def test_a_vector_that_is_not_what_it_should_be_is_told_before_training(name, what):
+def test_a_vector_that_is_not_what_it_should_be_is_reported_before_training(name, what):
     experiment = Experiment.compose(None, ["algo.name=PPO", f"environment.env={HERE}:{name}"])
     problems, _ = preflight.inspect(experiment)
     assert what in problems[0].what
 
 
-def test_slots_that_agents_do_not_divide_are_told():
+def test_slots_that_agents_do_not_divide_are_reported():
     teams = Team.vector_of_agents(2)
     teams.num_envs = 5
     with pytest.raises(RayfishError, match="num_envs=5, which 3 agents do not divide"):

@@ -43,7 +43,7 @@ def test_a_dict_observation_keeps_its_keys():
     assert env.step(2)[0] == {"door": 0, "last_action": 2}
 
 
-def test_several_agents_are_told_that_it_is_not_for_them():
+def test_several_agents_are_refused():
     name = "ray.rllib.examples.envs.classes.multi_agent.MultiAgentCartPole"
     with pytest.raises(LastFault, match="only a single agent"):
         make(EnvSpec(name, last_reward=True), {"num_agents": 2})

@@ -48,7 +48,7 @@ def test_an_impossible_horizon_is_a_problem(folder):
     assert "rollouts.horizon is 0" in found[0].what
 
 
-def test_a_broken_step_is_told_before_training(folder):
+def test_a_broken_step_is_reported_before_training(folder):
     folder.write("grid.py", GOOD)
     step = "    def step(self, action): return self._look(), 0.0, {}\n"
     folder.write("bad_step.py", "from grid import GridEnv\nclass Bad(GridEnv):\n" + step)

@@ -89,7 +89,7 @@ def stepped(vector, steps=4):
         vector.step(np.zeros(2, int))
 
 
-def test_episodes_begin_anew_in_the_step_that_ends_them_with_seeds_of_their_own(make):
+def test_episodes_restart_in_the_step_that_ends_them_with_seeds_of_their_own(make):
     vector = make()
     first, _ = vector.reset(seed=1)
     assert first[0, 0] != first[1, 0]
@@ -107,7 +107,7 @@ def test_episodes_begin_anew_in_the_step_that_ends_them_with_seeds_of_their_own(
         ("not_a_number", EnvironmentFault, "observation[0] is NaN"),
     ],
 )
-def test_a_fault_is_told_as_if_it_had_happened_here(make, fault, kind, said):
+def test_a_fault_is_raised_as_if_it_had_happened_here(make, fault, kind, said):
     vector = make(fault)
     with pytest.raises(kind) as caught:
         stepped(vector)

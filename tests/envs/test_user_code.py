@@ -92,7 +92,7 @@ def test_a_file_named_like_a_standard_module_is_refused(folder):
         (":Env", ["is not an import path"]),
     ],
 )
-def test_a_wrong_path_is_told_with_the_nearest_right_one(folder, path, parts):
+def test_a_wrong_path_is_reported_with_the_nearest_right_one(folder, path, parts):
     folder.write("thing.py", "class Env: pass\n")
     said = failing(path, folder)
     for part in parts:
@@ -127,7 +127,7 @@ def test_a_syntax_error_shows_file_line_and_text(folder):
     assert "def f(:" in said
 
 
-def test_a_module_that_was_mended_loads_at_the_next_try(folder):
+def test_a_module_that_was_fixed_loads_at_the_next_try(folder):
     folder.write("fixed.py", "1 / 0")
     failing("fixed:X", folder)
     folder.write("fixed.py", "X = 'now it is longer'")

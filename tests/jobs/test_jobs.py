@@ -73,7 +73,7 @@ class TestReading:
         assert (second.cpus, second.gpus) == (1, 0)
         assert jobs.together and jobs.pythonpath == [str(workdir / "lib")]
 
-    def test_everything_wrong_is_told_at_once(self, workdir):
+    def test_everything_wrong_is_reported_at_once(self, workdir):
         with pytest.raises(ConfigError) as refused:
             read_jobs(
                 {
@@ -104,7 +104,7 @@ class TestReading:
         ):
             assert part in text
 
-    def test_a_job_without_a_command_is_told(self):
+    def test_a_job_without_a_command_is_reported(self):
         tasks = [{"command": ""}, {"command": []}, {"command": None}, {"command": [" "]}, {"py_args": ""}]
         with pytest.raises(ConfigError) as refused:
             read_jobs({"tasks": [*tasks, {"command": "echo fine"}]})
@@ -113,7 +113,7 @@ class TestReading:
         with pytest.raises(ConfigError, match="job 2: its command is empty"):
             from_words(["echo a", "+", ""])
 
-    def test_amounts_that_ray_cannot_give_are_told(self):
+    def test_amounts_that_ray_cannot_give_are_reported(self):
         nan, inf = float("nan"), float("inf")
         amounts = {"num_cpus": nan, "num_gpus": 1.5, "memory": inf}
         with pytest.raises(ConfigError) as refused:
@@ -136,7 +136,7 @@ class TestReading:
                 resources_of(resources)
         assert resources_of({"gpu": 0.5, "cpu": 1.5, "license": 1.5}).gpus == 0.5
 
-    def test_files_that_are_no_lists_are_told(self, workdir):
+    def test_files_that_are_no_lists_are_reported(self, workdir):
         (workdir / "a.yaml").write_text("- 1\n")
         (workdir / "b.yaml").write_text("tasks: [\n")
         with pytest.raises(RayfishError, match="cannot be read"):
@@ -160,7 +160,7 @@ class TestReading:
         assert from_words(["a"]).share == 1 and from_words(["a", "+", "b"], num_workers=2).share == 2
         assert from_words(["a"], ram_gb_per_worker=2).jobs[0].memory == 2 * 1024**3
 
-    def test_words_that_make_no_jobs_are_told(self):
+    def test_words_that_make_no_jobs_are_reported(self):
         with pytest.raises(ConfigError, match="no command before or after"):
             from_words(["a", "+"])
         with pytest.raises(ConfigError, match="give one of the two"):

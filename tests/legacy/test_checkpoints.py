@@ -71,7 +71,7 @@ def test_old_checkpoints_are_refused_in_one_sentence(case, tmp_path):
     assert refused.value.hint == AGAIN
 
 
-def test_the_version_of_ray_is_told_where_it_is_written(tmp_path):
+def test_the_version_of_ray_is_reported_where_it_is_written(tmp_path):
     with pytest.raises(CheckpointError, match=r"of RLlib \(Ray 1\.13\.0\): its weights"):
         find_checkpoint(ray_1(tmp_path / "checkpoint_000010"))
     with pytest.raises(CheckpointError, match=r"of RLlib \(Ray 2\.7\.1\): its weights"):
@@ -97,7 +97,7 @@ def test_every_way_in_refuses_it(use, tmp_path):
     assert not (tmp_path / "runs").exists()
 
 
-def test_a_checkpoint_of_todays_rllib_is_told_from_an_old_one(tmp_path, ray_session):
+def test_a_checkpoint_of_todays_rllib_is_distinguished_from_an_old_one(tmp_path, ray_session):
     small = ("training.train_batch_size_per_learner=64", "training.minibatch_size=64")
     with rayfish.Trainer("cartpole", *small) as trainer:
         trainer.algorithm.save_to_path(str(tmp_path / "theirs"))

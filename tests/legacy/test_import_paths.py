@@ -70,7 +70,7 @@ def test_example_modules_hold_todays_classes_and_leave_their_home_alone(finder):
     assert pickle.loads(pickle.dumps(old.StatelessCartPole)) is new.StatelessCartPole
 
 
-def test_every_old_import_is_told_once(finder):
+def test_every_old_import_is_reported_once(finder):
     for _ in range(2):
         importlib.import_module("ray.rllib.examples.env.stateless_cartpole")
         importlib.import_module("ray.rllib.env.apis.task_settable_env")

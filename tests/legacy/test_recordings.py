@@ -87,7 +87,7 @@ def test_a_recording_is_converted_once_until_it_changes(tmp_path):
 
 
 @pytest.mark.parametrize("text", ["not json\n", '{"obs": [1]}\n', "[1, 2]\n"])
-def test_another_file_is_told_by_its_line(tmp_path, text):
+def test_another_file_is_reported_by_its_line(tmp_path, text):
     file = tmp_path / "other.json"
     file.write_text(text)
     with pytest.raises(RayfishError, match=r"other.json, line 1, is no SampleBatch"):

@@ -174,7 +174,7 @@ def test_flags_beside_a_file_change_it_or_are_refused(old, capsys):
 
 
 @pytest.mark.slow
-def test_of_several_experiments_those_that_can_are_trained_and_the_others_told(old, capsys, ray_session):
+def test_of_several_experiments_those_that_can_are_trained_and_the_others_reported(old, capsys, ray_session):
     words = ("training.train_batch_size_per_learner=100", "training.minibatch_size=50")
     code = run("train", "-f", "old.yaml", *words, "stop_conditions.training_iteration=1", "--plain")
     said = capsys.readouterr().out

@@ -113,7 +113,7 @@ def test_a_search_space_whose_values_are_refused_is_refused():
     assert old(lr={"sample_from": "lambda spec: 1"}).problems
 
 
-def test_a_key_written_twice_counts_once_and_is_told(tmp_path):
+def test_a_key_written_twice_counts_once_and_is_reported(tmp_path):
     file = tmp_path / "old.yaml"
     file.write_text("x:\n  env: CartPole-v1\n  run: PPO\n  config:\n    lr: 0.1\n    lr: 0.2\n")
     (found,) = [translate(one) for one in read_old(file)]

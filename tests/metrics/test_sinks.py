@@ -97,7 +97,7 @@ def test_a_resume_drops_what_came_after_the_checkpoint(tmp_path):
     assert scalars(tmp_path, names.RETURN_MEAN) == [(100, 1.0), (200, 2.0), (300, 3.0), (400, 40.0)]
 
 
-def test_a_resume_at_zero_starts_the_files_anew(tmp_path):
+def test_a_resume_at_zero_restarts_the_files(tmp_path):
     with open_sinks(tmp_path, tracked(False)) as sinks:
         sinks.write(line(1))
     with open_sinks(tmp_path, tracked(False), resume_at=0) as sinks:

@@ -189,7 +189,7 @@ def test_a_model_serves_other_families_too(folder, algo):
         ("rf_user_models:Bohth", {}, "Both"),
     ],
 )
-def test_mistakes_are_told_apart(folder, name, config, says):
+def test_mistakes_are_distinguished(folder, name, config, says):
     with pytest.raises(RayfishError) as error:
         network(folder, name, **config)
     import re

@@ -110,7 +110,7 @@ def test_processes_are_not_tried_where_a_message_takes_longer_than_a_step():
     assert best_of(slow.trials).way == PROCESSES
 
 
-def test_a_way_that_fails_is_told_and_the_others_are_measured():
+def test_a_way_that_fails_is_reported_and_the_others_are_measured():
     search = searched([STACKED, PROCESSES], [8], stacked=lambda n: 200.0, processes=lambda n: None)
     assert [trial.way for trial in search.trials] == [STACKED]
     assert "cannot be pickled" in search.remarks[0]

@@ -356,7 +356,7 @@ def test_a_running_sweep_means_its_best_trial_so_far(make, sweep, caplog, monkey
     assert "is running; its best trial with a checkpoint so far is 1" in caplog.text
 
 
-def test_two_copies_of_a_sweep_are_told_apart_by_their_paths(make, sweep):
+def test_two_copies_of_a_sweep_are_distinguished_by_their_paths(make, sweep):
     folder = sweep()
     shutil.copytree(folder, folder.parent.parent / "copied" / folder.name, symlinks=True)
     with pytest.raises(RunNotFound, match=r"runs/copied/.*runs/tuned/|runs/tuned/.*runs/copied/") as caught:

@@ -90,7 +90,7 @@ def test_modules_in_the_current_folder_are_not_run(monkeypatch, workdir):
     assert not Path("ran").exists()
 
 
-def test_the_command_prints_findings_and_fails_when_something_must_be_mended(monkeypatch, workdir):
+def test_the_command_prints_findings_and_fails_when_something_must_be_fixed(monkeypatch, workdir):
     from typer import Typer
 
     from rayfish.cli.doctor import doctor as command

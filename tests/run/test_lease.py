@@ -49,7 +49,7 @@ def test_a_run_killed_a_moment_ago_is_waited_for_and_then_taken(run, capsys):
     assert "process 7 on container-1; waiting up to" in capsys.readouterr().err
 
 
-def test_a_process_that_ended_and_that_nobody_has_waited_for_holds_no_run(workdir):
+def test_a_process_that_ended_and_that_was_not_waited_for_holds_no_run(workdir):
     """A zombie: what is left of a killed process in a container whose first process reaps none."""
     made = RunDirectory.create(Experiment.compose("cartpole"))
     code = (

@@ -151,7 +151,7 @@ def test_memories_of_agents_and_batches_are_kept_apart(tmp_path):
     assert [[step[str(c)] for step in named] for c in range(3)] == alone
 
 
-def test_finished_rows_of_a_batch_start_anew(tmp_path):
+def test_finished_rows_of_a_batch_restart(tmp_path):
     agent = saved(tmp_path, built=module("PPO", section=LSTM))
     agent.act_batch(np.ones((3, 4)))
     once = agent._states[("batch", "default_policy")]["actor"]["h"].clone()

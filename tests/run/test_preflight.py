@@ -113,7 +113,7 @@ def test_offline_algorithms_ask_for_their_data():
     assert any("offline_data.input_" in text for text in found)
 
 
-def test_a_metric_nobody_reports_is_no_measure_of_the_best():
+def test_a_metric_that_is_never_reported_is_no_measure_of_the_best():
     (problem,) = texts(compose("checkpoint.checkpoint_score_attribute=rolout/return_mean"))
     assert "rollout/return_mean" in problem
 

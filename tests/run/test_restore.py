@@ -48,7 +48,7 @@ def test_what_does_not_go_together_is_refused_before_a_run_is_made(workdir, caps
     assert sorted(workdir.glob("runs/*/*")) == runs
 
 
-def test_a_checkpoint_of_old_ray_is_told_from_ours(workdir):
+def test_a_checkpoint_of_old_ray_is_distinguished_from_ours(workdir):
     folder = workdir / "checkpoint_000010"
     folder.mkdir()
     (folder / "checkpoint-10").write_bytes(b"")

@@ -119,7 +119,7 @@ def test_a_machine_that_does_not_see_the_folder_ends_the_sweep_before_it_loses_a
     assert all(list((tmp_path / "runs").glob(f"*/*/trials/{trial.name}")) for trial in done)
 
 
-def test_the_death_of_the_head_is_told_and_the_sweep_goes_on_elsewhere(machines, tmp_path):
+def test_the_death_of_the_head_is_reported_and_the_sweep_goes_on_elsewhere(machines, tmp_path):
     address, head, _ = machines
     (tmp_path / "mine.py").write_text(SLEEPS)
     words = ("--function", "mine.py:train", "x=uniform(0,1)", "search.num_samples=6")

@@ -119,7 +119,7 @@ def test_a_killed_runner_costs_no_iteration_and_no_steps(words):
 
 
 @pytest.mark.slow
-def test_a_runner_that_hangs_is_restarted_and_its_line_is_told(words, capsys):
+def test_a_runner_that_hangs_is_restarted_and_its_line_is_reported(words, capsys):
     run = rayfish.train(
         "cartpole",
         *words("rollouts.num_env_runners=1", "environment.env_config.fault=hangs"),
@@ -191,7 +191,7 @@ def test_a_disk_that_fills_up_between_checkpoints_fails_the_run_with_one_message
     assert "Traceback" not in "".join(capsys.readouterr())
 
 
-def test_environments_that_were_remade_are_counted_and_told(words, capsys):
+def test_environments_that_were_remade_are_counted_and_reported(words, capsys):
     run = rayfish.train(
         "cartpole",
         *words("environment.env_config.fault=breaks", "fault_tolerance.restart_failed_sub_environments=true"),
@@ -204,7 +204,7 @@ def test_environments_that_were_remade_are_counted_and_told(words, capsys):
     assert "Traceback" not in out
 
 
-def test_environments_made_anew_before_a_checkpoint_are_not_told_again_after_it(words, workdir):
+def test_environments_remade_before_a_checkpoint_are_not_reported_again_after_it(words, workdir):
     more = words(
         "environment.env_config.fault=breaks",
         "environment.env_config.after=300",

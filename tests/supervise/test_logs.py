@@ -108,7 +108,7 @@ def test_the_autoscalers_table_is_left_out_altogether(router):
     assert (said, file.read_text()) == ([], "")
 
 
-def test_the_driver_is_heard_too(heard, caplog):
+def test_output_of_the_driver_is_logged_too(heard, caplog):
     sink, said, file = heard
     caplog.set_level(logging.INFO, logger="ray")  # whoever started Ray in this process may have raised it
     with capture(file, sink):
@@ -253,7 +253,7 @@ def test_the_driver_needs_no_worker_setup():
     assert logging.getLogger().handlers == before
 
 
-def test_real_workers_are_heard_with_their_names(ray_session, heard):
+def test_output_of_real_workers_is_logged_with_their_names(ray_session, heard):
     sink, said, file = heard
 
     @ray_session.remote(num_cpus=0)

@@ -120,14 +120,14 @@ def test_a_second_signal_inside_a_finaliser_stops_at_once():
     assert interrupts.requested == "SIGINT"
 
 
-def test_an_interrupt_that_somebody_caught_ends_the_run_before_its_first_iteration():
+def test_an_interrupt_that_was_caught_ends_the_run_before_its_first_iteration():
     with pytest.raises(KeyboardInterrupt), Interrupts(silent) as interrupts:
         with contextlib.suppress(BaseException):
             signal.raise_signal(signal.SIGINT)
         interrupts.begin()
 
 
-def test_other_errors_in_finalisers_are_told_as_before(monkeypatch):
+def test_other_errors_in_finalisers_are_reported_as_before(monkeypatch):
     told = []
     monkeypatch.setattr(sys, "unraisablehook", lambda dropped: told.append(dropped.exc_type))
 

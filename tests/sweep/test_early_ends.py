@@ -193,7 +193,7 @@ def test_a_trial_that_fails_in_a_population_in_turns_does_not_shift_the_comparis
     assert {step for trial in result.trials for step, *_ in trial.moves} == {9, 18}
 
 
-def test_a_population_in_turns_that_may_not_wait_is_told_how_to_be_fair():
+def test_a_population_in_turns_that_may_not_wait_gets_the_advice_to_compare_in_rounds():
     from rayfish.sweep.messages import no_moves
     from rayfish.sweep.settings import Search
 

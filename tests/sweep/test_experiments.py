@@ -138,7 +138,7 @@ def test_a_point_that_cannot_run_is_one_failed_trial(tune):
     assert "minibatch" in states[100000].error
 
 
-def test_wrong_keys_and_values_are_told_before_anything_starts(tune):
+def test_wrong_keys_and_values_are_reported_before_anything_starts(tune):
     space = {
         "training.lrr": "uniform(0,1)",
         "training.gamma": "choice(0.9,high)",

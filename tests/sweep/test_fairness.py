@@ -93,7 +93,7 @@ def test_a_population_that_never_came_to_an_interval_says_so(tune, together, cap
     assert "pbt: no trial went on from another one; it decides every 10" in capsys.readouterr().out
 
 
-def test_a_population_without_checkpoints_is_told_to_save_them(tune, together, capsys):
+def test_a_population_without_checkpoints_gets_the_advice_to_save_them(tune, together, capsys):
     space = {"x": "grid(0.1,0.9)", "steps": 9, "every": 100, **together(2)}
     settings = {"perturbation_interval": 4, "quantile_fraction": 0.5}
     tune(counting, space, scheduler="pbt", scheduler_config=settings)

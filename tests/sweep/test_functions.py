@@ -162,7 +162,7 @@ def test_a_metric_that_is_not_reported_lists_once_what_is(tune, capsys):
     assert told.count("next step: name a metric that it reports") == 2  # at the trial, and in the summary
 
 
-def test_a_mistyped_metric_is_told_with_the_first_report_and_the_sweep_ends_with_the_first_trial(
+def test_a_mistyped_metric_is_reported_with_the_first_report_and_the_sweep_ends_with_the_first_trial(
     tune, capsys
 ):
     def train(config):
@@ -176,7 +176,7 @@ def test_a_mistyped_metric_is_told_with_the_first_report_and_the_sweep_ends_with
     assert len(result.trials) == 1 and "left" not in told
 
 
-def test_repetitions_are_told_as_one_point(tune):
+def test_repetitions_are_reported_as_one_point(tune):
     def train(config):
         return config["x"] + config["seed"]
 
@@ -251,7 +251,7 @@ def test_more_than_the_machine_has_is_refused_with_the_arithmetic(tune):
     assert "each trial needs 64 CPUs; this machine has 4 CPUs" in str(error.value)
 
 
-def test_nothing_to_search_is_told(tune):
+def test_nothing_to_search_is_reported(tune):
     with pytest.raises(RayfishError, match="nothing to search"):
         tune(by_return, {"x": 3})
 
@@ -369,7 +369,7 @@ def test_a_function_that_swallows_its_end_does_not_write_into_the_next_trial(tun
         assert {json.loads(line)["score"] // 100 for line in lines} == {trial.params["x"]}
 
 
-def test_an_unpicklable_function_is_told_before_a_folder_is_made(tune, workdir):
+def test_an_unpicklable_function_is_reported_before_a_folder_is_made(tune, workdir):
     import threading
 
     lock = threading.Lock()

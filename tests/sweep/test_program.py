@@ -73,7 +73,7 @@ def record(tmp_path: Path) -> dict[str, Any]:
 
 
 class TestSettings:
-    def test_everything_wrong_is_told_at_once_with_what_was_meant(self):
+    def test_everything_wrong_is_reported_at_once_with_what_was_meant(self):
         with pytest.raises(ConfigError) as refused:
             Program(
                 {
@@ -191,7 +191,7 @@ class TestCommand:
 
 
 class TestBeforeTheStart:
-    def test_names_and_parameters_that_do_not_meet_are_told(self, workdir):
+    def test_names_and_parameters_that_do_not_meet_are_reported(self, workdir):
         (workdir / "train.py").touch()
         values = {
             "command": "python train.py --lr {training.rl}",
@@ -205,7 +205,7 @@ class TestBeforeTheStart:
         assert "tunables.gamma: nothing uses this parameter" in text
         assert Program({"command": "python train.py"}).problems(["training.lr"]) == []
 
-    def test_commands_scripts_and_folders_that_do_not_exist_are_told(self, workdir):
+    def test_commands_scripts_and_folders_that_do_not_exist_are_reported(self, workdir):
         (workdir / "train.py").touch()
         assert "no-such was not found" in str(Program({"command": "no-such"}).problems([])[0])
         assert "did you mean train.py?" in str(Program({"command": "python trian.py"}).problems([])[0])
@@ -254,7 +254,7 @@ class TestReports:
         ]
 
     @pytest.mark.slow
-    def test_event_files_of_a_shared_folder_are_told_apart_by_who_has_them_open(self, tmp_path):
+    def test_event_files_of_a_shared_folder_are_distinguished_by_who_has_them_open(self, tmp_path):
         text = (
             "import sys, time\nfrom tensorboardX import SummaryWriter\n"
             "w = SummaryWriter('runs/' + sys.argv[1], flush_secs=0.1)\n"
@@ -289,7 +289,7 @@ class TestReports:
 
 
 class TestEnds:
-    def test_a_failing_program_is_told_with_its_code_and_last_lines(self, tmp_path):
+    def test_a_failing_program_fails_with_its_code_and_last_lines(self, tmp_path):
         text = "print('{\"score\": 1}', flush=True)\nraise SystemExit('no such dataset: cats')"
         work = begin(tmp_path, {"command": script(tmp_path, text)})
         assert report(work)["score"] == 1  # what it said before counts
@@ -299,7 +299,7 @@ class TestEnds:
         assert "| no such dataset: cats" in failed.value.what and "train.py" in failed.value.what
         assert record(tmp_path)["exit_code"] == 1 and record(tmp_path)["state"] == "failed"
 
-    def test_a_program_ended_by_a_signal_is_told_by_its_name(self, tmp_path):
+    def test_a_program_ended_by_a_signal_is_reported_with_the_signals_name(self, tmp_path):
         work = begin(tmp_path, {"command": ["bash", "-c", "kill -9 $$"]})
         with pytest.raises(RayfishError, match="was ended by SIGKILL") as failed:
             report(work)
@@ -320,7 +320,7 @@ class TestEnds:
         work = begin(tmp_path, {"command": script(tmp_path, text), "silence_s": 0.9})
         assert reports(work) == [{"x": 1, "step": 1, "reports": 1}]
 
-    def test_a_program_without_metrics_is_told_what_was_looked_for(self, tmp_path):
+    def test_a_program_without_metrics_fails_with_the_sources_that_were_tried(self, tmp_path):
         text = "import os\nopen(os.environ['RAYFISH_TRIAL_DIR'] + '/model.bin', 'w'); print('loss 0.5')"
         with pytest.raises(RayfishError, match="reported nothing") as failed:
             report(begin(tmp_path, {"command": script(tmp_path, text)}))
@@ -336,7 +336,7 @@ class TestEnds:
         assert not alive(pids)
         assert record(tmp_path)["state"] == "stopped"
 
-    def test_a_program_that_cannot_be_started_is_told(self, tmp_path):
+    def test_a_program_that_cannot_be_started_is_reported(self, tmp_path):
         with pytest.raises(RayfishError, match="no-such-program was not found"):
             begin(tmp_path, {"command": "no-such-program"})
         with pytest.raises(RayfishError, match="gone does not exist"):
@@ -390,13 +390,13 @@ class TestCheckpoints:
         nothing = {**values, "command": ["true", "{x}"]}
         assert reports(begin(tmp_path, nothing, {"x": 1}, donor=str(tmp_path / "at-the-end.txt"))) == []
 
-    def test_a_trial_without_a_checkpoint_begins_anew(self, tmp_path, values):
+    def test_a_trial_without_a_checkpoint_restarts(self, tmp_path, values):
         work = begin(tmp_path, values, {"x": 1}, resume=True)
         assert report(work)["at"] == 1
         work.end(STOPPED, "")
         assert "--load" not in record(tmp_path)["command"]
 
-    def test_a_trial_goes_on_counting_where_the_sweep_has_heard_it(self, tmp_path, values):
+    def test_a_trial_goes_on_counting_from_the_last_report(self, tmp_path, values):
         work = begin(tmp_path, values, {"x": 1})
         assert [report(work)["reports"] for _ in range(3)] == [1, 2, 3]
         work._process.stop()  # as when the worker is killed: program.json knows of the first report only
@@ -428,7 +428,7 @@ class TestCheckpoints:
         assert work.save() == str(here / "trial-007" / "a.txt")
         work.end(STOPPED, "")
 
-    def test_a_donor_that_is_gone_is_told(self, tmp_path, values):
+    def test_a_donor_that_is_gone_is_reported(self, tmp_path, values):
         with pytest.raises(RayfishError, match="is gone"):
             begin(tmp_path, values, {"x": 1}, donor=str(tmp_path / "gone.txt"))
 

@@ -197,7 +197,7 @@ def test_csv_rows_appear_as_they_are_written_whole(tmp_path):
     assert reader.read(final=True) == []  # "4" may be the beginning of 40
 
 
-def test_a_csv_that_is_written_anew_with_another_column_goes_on_where_it_was(tmp_path):
+def test_a_csv_that_is_rewritten_with_another_column_goes_on_where_it_was(tmp_path):
     path = tmp_path / "progress.csv"
     path.write_text("loss\n1\n2\n")
     reader = CsvRows(path, "step")
@@ -244,7 +244,7 @@ def test_a_file_that_each_trial_appends_to_gives_a_trial_all_of_its_own_rows(tmp
     assert [r["score"] for r in reader.read(final=True)] == [30, 40]
 
 
-def test_a_file_that_each_trial_writes_anew_is_read_though_it_was_longer_before(tmp_path):
+def test_a_file_that_each_trial_rewrites_is_read_though_it_was_longer_before(tmp_path):
     trial, path = tmp_path / "trial", tmp_path / "progress.csv"
     trial.mkdir()
     path.write_text("step,score\n1,10\n2,20\n3,30\n")
@@ -266,7 +266,7 @@ def test_rows_that_are_appended_below_a_comment_and_a_header_are_all_new(tmp_pat
 
 @pytest.mark.parametrize("last", [9.0, 2.0])
 @pytest.mark.parametrize("name", ["result.csv", "result.jsonl"])
-def test_a_new_attempt_that_writes_as_much_as_the_one_before_is_heard(tmp_path, last, name):
+def test_a_new_attempt_that_writes_as_much_as_the_one_before_is_read(tmp_path, last, name):
     def text(value: float) -> str:
         as_json = f'{{"step": 1, "score": 1.0}}\n{{"step": 2, "score": {value}}}\n'
         return as_json if name.endswith("jsonl") else f"step,score\n1,1.0\n2,{value}\n"
@@ -280,7 +280,7 @@ def test_a_new_attempt_that_writes_as_much_as_the_one_before_is_heard(tmp_path, 
     assert [r["score"] for r in reader.read(final=True)] == [1.0, last]
 
 
-def test_an_attempt_that_goes_on_and_writes_everything_anew_gives_what_is_new(tmp_path):
+def test_an_attempt_that_goes_on_and_writes_everything_again_gives_what_is_new(tmp_path):
     path = tmp_path / "m.csv"
     path.write_text("step,score\n1,1\n2,2\n")
     reader = metrics(tmp_path, count=2)

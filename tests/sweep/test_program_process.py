@@ -156,7 +156,7 @@ def test_dropping_a_process_ends_it(tmp_path):
     assert gone_within([pid], 2.0)
 
 
-def test_exit_codes_and_signals_are_told(tmp_path):
+def test_exit_codes_and_signals_are_reported(tmp_path):
     assert start(tmp_path, "bash", "-c", "exit 3").wait(20) == 3
     assert start(tmp_path, "bash", "-c", "kill -SEGV $$").wait(20) == -signal.SIGSEGV
     assert ended(3) == "ended with exit code 3"

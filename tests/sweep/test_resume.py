@@ -283,7 +283,7 @@ def test_another_metric_scores_all_trials_and_runs_those_that_lack_it(tune, tmp_
     assert [t.value for t in tune(resume=first.folder).trials] == [t.value for t in again.trials]
 
 
-def test_the_score_of_a_trial_that_began_anew_is_of_its_last_attempt(tune, tmp_path):
+def test_the_score_of_a_trial_that_restarted_is_of_its_last_attempt(tune, tmp_path):
     def train(config):
         from rayfish import sweep
 

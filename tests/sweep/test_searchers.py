@@ -220,7 +220,7 @@ def test_starting_points_come_first_and_what_they_leave_out_is_chosen(method: st
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_many_points_are_asked_before_any_is_told(method: str) -> None:
+def test_many_points_are_asked_before_any_result(method: str) -> None:
     searcher = opened(method)
     points = [searcher.ask(number) for number in range(1, 9 if method == "ax" else 16)]
     assert len({repr(point) for point in points}) == len(points)

@@ -75,7 +75,7 @@ def test_nested_sections_become_dotted_keys():
     ]
 
 
-def test_words_of_the_command_line_are_told_apart():
+def test_words_of_the_command_line_are_distinguished():
     rest, space = from_words(
         [
             "training.lr=loguniform(1e-5,1e-2)",
@@ -177,14 +177,14 @@ def test_the_space_survives_being_written_down():
         ({"type": "uniform", "values": [0, float("inf")]}, "not finite"),
     ],
 )
-def test_wrong_parameters_are_told_with_the_next_step(form, said):
+def test_wrong_parameters_are_reported_with_the_next_step(form, said):
     with pytest.raises(ConfigError) as error:
         one(form)
     assert said in str(error.value)
     assert "training.lr" in str(error.value)
 
 
-def test_all_wrong_parameters_are_told_at_once():
+def test_all_wrong_parameters_are_reported_at_once():
     with pytest.raises(ConfigError) as error:
         parameters_in({"a": "uniform(1,0)", "b": "loguniform(-1,1)", "c": 3})
     assert [problem.key for problem in error.value.problems] == ["a", "b", "c"]
@@ -195,7 +195,7 @@ def test_conditions_in_a_circle_are_refused():
         from_words(["a=choice(1,2) if b=1", "b=choice(1,2) if a=1"])
 
 
-def test_a_grid_that_nobody_could_run_is_refused():
+def test_a_grid_too_large_to_run_is_refused():
     many = {f"k{i}": list(range(20)) for i in range(5)}
     with pytest.raises(ConfigError, match="3,200,000 points"):
         parameters_in(many)

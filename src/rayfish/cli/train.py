@@ -39,7 +39,7 @@ Restore = Annotated[
 
 
 @dataclass(frozen=True)
-class OldFlags:
+class OldTrainFlags:
     """Flags of old scripts that are settings today."""
 
     local_dir: options.LocalDir = None
@@ -76,7 +76,7 @@ def train(
     fit: options.Fit = False,
     plain: options.Plain = False,
     ray_flags: options.RayFlags,
-    old_flags: OldFlags,
+    old_flags: OldTrainFlags,
     restore: Restore = None,
     cfg: options.Cfg,
 ) -> None:

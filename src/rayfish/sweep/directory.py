@@ -68,7 +68,7 @@ class SweepDirectory(SweepFolder):
         """The sweep at `path`."""
         path = Path(path).absolute()
         try:
-            data = read_keys(path / _RECORD)
+            data = read_keys(path / cls.RECORD)
         except FileNotFoundError:
             raise RunNotFound(
                 f"{path} is not a sweep: it has no sweep.json", "rayfish tune begins one"

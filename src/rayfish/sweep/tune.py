@@ -55,7 +55,7 @@ def tune(
     :param resume: a sweep to continue (path, name, id or `last`) in place of starting a new one
     :param name: the folder's name under `root`
     :param env: an environment class or creator, in place of `environment.env`
-    :param closest: replace misspelt keys by the closest ones
+    :param closest: take the closest algorithm where RLlib has dropped one
     :param plain: plain lines in place of the live table; None decides by the terminal
     :param ray_options: how to start or find Ray
     :param trust: continue a sweep that another user made, which runs the code in it

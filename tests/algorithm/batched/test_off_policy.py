@@ -95,7 +95,7 @@ class TestTraining:
         assert ours["last target update"] <= ours["sampled"]
         assert all(count == ours["updates"] for count in ours["optimizer steps"].values())
 
-    def test_an_iteration_is_one_step_of_rllib_even_where_a_round_only_begins_anew(self):
+    def test_an_iteration_is_one_step_of_rllib_even_where_a_round_only_restarts(self):
         with rayfish.Trainer(*DQN, "rollouts.num_envs_per_env_runner=1") as trainer:
             steps(trainer, 2)  # CartPole's own vector resets in a step that is none
             assert trainer.result["num_training_step_calls_per_iteration"] == 1

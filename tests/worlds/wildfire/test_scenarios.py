@@ -164,7 +164,7 @@ def test_a_new_version_of_the_simulator_refuses_old_sets(fires, tmp_path, monkey
         ScenarioSet.load(path, SMALL)
 
 
-def test_damaged_and_foreign_files_are_told_apart(fires, tmp_path):
+def test_damaged_and_foreign_files_are_distinguished(fires, tmp_path):
     path = fires.save(tmp_path)
     text = path.read_text()
     header, first, *rest = text.splitlines()
