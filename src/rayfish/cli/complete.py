@@ -133,7 +133,7 @@ def _keys(incomplete: str) -> list[Suggestion]:
         if len(names) != 1:
             return [(f"{sign}{name}.", SECTIONS[name].doc[:_HELP]) for name in names]
         bare = f"{names[0]}."
-    found = {dotted: told for dotted, told in _documented(bare).items() if dotted.startswith(bare)}
+    found = {dotted: about for dotted, about in _documented(bare).items() if dotted.startswith(bare)}
     words = [(f"{sign}{dotted}", doc[:_HELP]) for dotted, (_, doc) in found.items()]
     if len(found) == 1:
         # A second word that shares `key=` keeps the shell from adding a space after the equals sign.

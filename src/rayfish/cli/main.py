@@ -151,7 +151,7 @@ def _settle_hashes() -> None:
     """Starts the command again, in the same process, with the order of sets settled.
 
     RLlib walks through sets of agent and policy names, so that a run of several agents would
-    otherwise never repeat. Only an interpreter that starts can be told so.
+    otherwise never repeat. The order is fixed when an interpreter starts.
     """
     if "PYTHONHASHSEED" not in os.environ and _is_command():
         os.environ["PYTHONHASHSEED"] = "0"

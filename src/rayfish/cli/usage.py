@@ -199,7 +199,7 @@ def _as_setting(option: str, words: Sequence[str]) -> str:
 
 
 def _given(words: Sequence[str], option: str) -> str:
-    """The value that an option was given on the line; "" where it cannot be told."""
+    """The value that an option was given on the line; "" where it has none."""
     for word, following in zip(words, [*words[1:], ""], strict=True):
         if word == option:
             return following

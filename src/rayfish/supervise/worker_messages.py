@@ -1,7 +1,7 @@
 """Messages of workers: what a line of their output is, and what they report to the driver.
 
 Workers write what is logged as one-line records (`encode`); everything else in their output is recognised by
-its shape. Ray's own messages are told from the others because their level is the user's choice
+its shape. Ray's own messages are recognised because their level is the user's choice
 (`debugging.log_level`), while what users log and print always reaches them.
 """
 
