@@ -65,11 +65,12 @@ def tune(
     options, words = ray_options or RayOptions(), as_words(overrides)
     if resume is not None:
         folder = SweepDirectory.open(find_sweep(resume))
+        if folder.data.get("kind") != "jobs":
+            folder.require_table()
+        require_sweep(folder.path, folder.data, trust=trust)
         if folder.data.get("kind") == "jobs":
             hint = f"rayfish tune --resume {folder.path} runs those that are not done"
             raise RayfishError(f"{folder.path} is a list of jobs, which has no best point to return", hint)
-        folder.require_table()
-        require_sweep(folder.path, folder.data, trust=trust)
         changes = {**_search_settings(words), **search}
         folder.lock()
         function = target if callable(target) else None
