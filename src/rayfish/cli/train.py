@@ -170,7 +170,7 @@ def _experiments(
 ) -> tuple[list[tuple[tuple[str, ...], Experiment]], dict[str, ConfigError]]:
     """What is to be run, one by one, each with the words that tell it apart; and what is refused.
 
-    Of several experiments in an old file, those that can be trained are; a single one that cannot is an error.
+    Of several experiments in an old file, those that can be trained are; a single one that cannot is refused.
     """
     from rayfish.experiment import Experiment, expand
 
