@@ -151,3 +151,16 @@ def has_lost_actors(group: Any) -> bool:
     """Whether a remote actor of a group is down; without it a dead learner ends the run."""
     manager = group._worker_manager
     return manager.num_healthy_actors() < manager.num_actors()
+
+
+def metric_of(logger: Any, key: tuple[str, ...]) -> Any:
+    """The values that a `MetricsLogger` has of a metric.
+
+    Its public `log_value` takes one at a time. Without it thousands of short episodes are logged one by one.
+    """
+    return logger._get_key(key)
+
+
+def discount_iteration(algorithm: Any) -> None:
+    """Takes back RLlib's last iteration. Without it one in which all workers were lost counts."""
+    algorithm._iteration -= 1

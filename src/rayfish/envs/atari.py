@@ -13,6 +13,7 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 
+from rayfish.compat.library_internals import atari_settings
 from rayfish.errors import EnvironmentFault, suggest
 
 
@@ -66,12 +67,13 @@ def preprocessed(env: Any, settings: Atari | None, name: str) -> Any:
     inner = getattr(env, "unwrapped", env)
     if not hasattr(inner, "ale"):
         raise AtariFault(f"is set, but {name!r} is no Atari game", "remove it")
+    obs_type, frameskip = atari_settings(inner)
     if len(inner.observation_space.shape) != 3:
         raise AtariFault(
-            f"needs images, but {name!r} shows the machine's memory (obs_type={inner._obs_type})",
+            f"needs images, but {name!r} shows the machine's memory (obs_type={obs_type})",
             "use the id without -ram, or remove environment.atari",
         )
-    skips = getattr(inner, "_frameskip", 1) != 1
+    skips = frameskip != 1
     try:
         env = gym.wrappers.AtariPreprocessing(
             env,

@@ -33,8 +33,9 @@ from typing import Any, TextIO
 import cloudpickle
 import gymnasium as gym
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode
-from gymnasium.vector.async_vector_env import AsyncState, _async_worker
+from gymnasium.vector.async_vector_env import AsyncState
 
+from rayfish.compat.library_internals import async_worker
 from rayfish.envs.build import make
 from rayfish.envs.guard import guarded
 from rayfish.envs.resolve import resolve
@@ -307,7 +308,7 @@ def _live(  # noqa: PLR0917
         pipe.send((None, False))
         return
     with suppress(EOFError, OSError):  # the parent is gone
-        _async_worker(index, lambda: env, pipe, parent_pipe, memory, faults, autoreset)
+        async_worker()(index, lambda: env, pipe, parent_pipe, memory, faults, autoreset)
 
 
 class _FaultSender:

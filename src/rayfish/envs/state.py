@@ -22,6 +22,7 @@ import cloudpickle
 import gymnasium as gym
 import numpy as np
 
+from rayfish.compat.library_internals import cached_spec, set_cached_spec
 from rayfish.envs import guard, restarts
 from rayfish.envs.env_kind import EnvInfo, layers
 from rayfish.envs.play import Act, Actions, Player, TimeStep, random_actions
@@ -223,15 +224,15 @@ def _without_specs(envs: list[Any]) -> Iterator[None]:
     inner = [env.unwrapped for env in envs if hasattr(env, "unwrapped")]
     specs = [getattr(env, "spec", None) for env in inner]
     wrappers = [layer for env in envs for layer in layers(env) if isinstance(layer, gym.Wrapper)]
-    cached = [(layer, layer._cached_spec) for layer in wrappers]
+    cached = [(layer, cached_spec(layer)) for layer in wrappers]
     try:
         for env in inner:
             env.spec = None
         for layer, _ in cached:
-            layer._cached_spec = None
+            set_cached_spec(layer, None)
         yield
     finally:
         for env, spec in zip(inner, specs, strict=True):
             env.spec = spec
         for layer, spec in cached:
-            layer._cached_spec = spec
+            set_cached_spec(layer, spec)

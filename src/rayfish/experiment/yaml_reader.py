@@ -14,6 +14,8 @@ from typing import Any
 
 import yaml
 
+from rayfish.compat.library_internals import omegaconf_loader
+
 MOST_BYTES = 4_000_000
 MOST_VALUES = 100_000
 """Values of a file, those behind aliases counted each time."""
@@ -133,9 +135,7 @@ def _require_plain(event: Any) -> None:
 @functools.cache
 def _loader(base: Any, *, twice: bool = False) -> Any:
     """OmegaConf's loader upon PyYAML's parser in C or in Python."""
-    from omegaconf._utils import get_yaml_loader
-
-    theirs: Any = get_yaml_loader()
+    theirs = omegaconf_loader()
 
     class Loader(base):  # type: ignore[misc]
         """Numbers as OmegaConf's loader has them, and its refusal of keys that are written twice."""

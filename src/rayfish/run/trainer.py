@@ -24,6 +24,7 @@ from rayfish.algorithm.batched.eligibility import fit
 from rayfish.algorithm.from_rllib import is_config
 from rayfish.algorithm.keys import without_unread
 from rayfish.compat.preload import import_ahead
+from rayfish.compat.rllib_internals import discount_iteration
 from rayfish.envs.build import EnvInfo
 from rayfish.errors import ConfigError, Problem, RayfishError
 from rayfish.experiment import Experiment
@@ -137,7 +138,7 @@ class Trainer(TrainerNames):
         with self._watched(), self.losses.of_learners(self), self.watch.expecting_progress():
             self.result = self.algorithm.train()
             while self.losses.cost_the_iteration(self):
-                self.algorithm._iteration -= 1  # RLlib counts it
+                discount_iteration(self.algorithm)
                 self.result = self.algorithm.train()
             there = getattr(self.algorithm, "rayfish_result_keys", frozenset(self.result))
             own = {key: value for key, value in self.result.items() if key not in there}

@@ -28,7 +28,6 @@ from ray.rllib.utils.metrics import (
     SAMPLE_TIMER,
     WEIGHTS_SEQ_NO,
 )
-from ray.tune.registry import ENV_CREATOR, _global_registry
 
 from rayfish.algorithm.batched.actors import ActorCriticActor, DQNActor, SACActor
 from rayfish.algorithm.batched.episodes import as_episodes
@@ -39,6 +38,8 @@ from rayfish.algorithm.callbacks import REPORT
 from rayfish.algorithm.module import ActorCriticModule, DQNModule
 from rayfish.algorithm.normalise import normaliser_in
 from rayfish.compat import rllib_internals as rllib
+from rayfish.compat.ray_node import registered_creator
+from rayfish.compat.rllib_internals import metric_of
 from rayfish.envs import restarts as env_restarts
 from rayfish.envs import state as env_state
 from rayfish.envs.agents import AgentsVector
@@ -93,7 +94,7 @@ class BatchedEnvRunner(SingleAgentEnvRunner):
         context = EnvContext(
             self.config.env_config, worker_index=self.worker_index, num_workers=self.num_workers
         )
-        creator = _global_registry.get(ENV_CREATOR, self.config.env)
+        creator: Any = registered_creator(self.config.env)
         self.vector = creator.many(context, self.config.num_envs_per_env_runner)
         self.env = self.vector.env
         self.num_envs = self.config.num_envs_per_env_runner
@@ -389,7 +390,7 @@ class BatchedEnvRunner(SingleAgentEnvRunner):
         series |= {("env", name): values for name, values in finished.env.items()}
         for key, values in series.items():
             self.metrics.log_value((REPORT, *key), values[0], reduce="item_series")
-            self.metrics._get_key((REPORT, *key)).items.extend(values[1:])
+            metric_of(self.metrics, (REPORT, *key)).items.extend(values[1:])
         # RLlib's own metrics of this sample, for callbacks and searchers that read them.
         for names, values in (
             ((EPISODE_RETURN_MEAN, EPISODE_RETURN_MIN, EPISODE_RETURN_MAX), finished.earned),

@@ -14,12 +14,12 @@ import torch
 from ray.rllib.core import DEFAULT_MODULE_ID
 from ray.rllib.env import INPUT_ENV_SINGLE_SPACES, INPUT_ENV_SPACES
 from ray.rllib.env.env_context import EnvContext
-from ray.tune.registry import ENV_CREATOR, _global_registry
 
 from rayfish.algorithm.batched.gpu_sampler import ResidentSampler
 from rayfish.algorithm.batched.runner import actor_for, sampler_for
 from rayfish.algorithm.batched.sampler import Sampler
 from rayfish.algorithm.build import build_config
+from rayfish.compat.ray_node import registered_creator
 from rayfish.experiment.mapping import policies_of
 from rayfish.generators import undisturbed
 
@@ -54,7 +54,7 @@ class Bench:
     def __init__(self, experiment: Experiment, info: EnvInfo) -> None:
         self._config = build_config(experiment, info)
         self._seed = experiment.debugging.seed
-        self._creator = _global_registry.get(ENV_CREATOR, self._config.env)
+        self._creator: Any = registered_creator(self._config.env)
         self._context = EnvContext(self._config.env_config, worker_index=0)
         on_gpu = self._config.num_gpus_per_learner and not self._config.num_env_runners
         self._device = torch.device("cuda" if on_gpu and torch.cuda.is_available() else "cpu")

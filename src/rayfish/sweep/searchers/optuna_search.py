@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
+from rayfish.compat.library_internals import seed_sampler
 from rayfish.errors import ConfigError, MissingExtra, Problem, suggest
 from rayfish.sweep.searchers.base import (
     CATEGORY,
@@ -110,7 +111,8 @@ class OptunaSearcher(Searcher):
 
     def _ask(self, number: int, given: Mapping[str, Any]) -> dict[str, Any]:
         with quiet():
-            self._reseed(number)
+            # Each point has random numbers of its own, so that a resumed search proposes the same.
+            seed_sampler(self.study.sampler, [self._seed % 2**32, number])
             codes = {key: self._axes[key].encode(v) for key, v in given.items() if key in self._axes}
             if codes:
                 self.study.enqueue_trial(codes)
@@ -130,19 +132,6 @@ class OptunaSearcher(Searcher):
                     value = parameter.sample(generator(self._seed, number), point)
                 point[parameter.key] = value
         return point
-
-    def _reseed(self, number: int) -> None:
-        """Gives each point random numbers of its own, in the sampler and its inner samplers."""
-        sampler: Any = self.study.sampler
-        if hasattr(sampler, "_gprs_cache_list"):
-            sampler._gprs_cache_list = None  # the last fit, which a resumed search would not have
-        for name in ("_rng", "_cma_rng"):
-            if hasattr(sampler, name):
-                getattr(sampler, name).rng.seed([self._seed % 2**32, number])
-        for name in ("_random_sampler", "_independent_sampler"):
-            inner: Any = getattr(sampler, name, None)
-            if hasattr(inner, "_rng"):
-                inner._rng.rng.seed([self._seed % 2**32, number, 1])
 
 
 def make_study(
