@@ -38,7 +38,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         directory = RunDirectory.create(experiment, folder, "overhead", "benchmarks/overhead.py")
         with Run(experiment, directory, RayOptions(), info, plain=True) as run:
-            algorithm = build_algorithm(run.trainer.config.copy(copy_frozen=False))
+            algorithm = build_algorithm(run.trainer.config.copy(copy_frozen=False), folder)
             for _ in range(ITERATIONS + WARM_UP):
                 by_hand.append(cpu_seconds(algorithm.train))
                 by_rayfish.append(cpu_seconds(run.iterate))
