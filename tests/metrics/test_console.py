@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import sys
+import threading
 import time
 
 import pytest
@@ -113,15 +114,16 @@ def test_the_end_says_where_the_run_lies_and_what_to_do(plain, tmp_path):
     assert "--resume" not in out.getvalue()
 
 
-def test_a_stopped_run_says_how_to_go_on_and_one_without_checkpoint_suggests_nothing_in_vain(plain, tmp_path):
+@pytest.mark.parametrize("saved", [False, True])
+def test_a_stopped_run_says_how_to_go_on_only_with_a_checkpoint(plain, tmp_path, saved):
     console, out = plain
     (tmp_path / "run.json").touch()
+    if saved:
+        (tmp_path / "checkpoints" / "last").mkdir(parents=True)
     console.update(line(1))
     console.finish("stopped", "SIGINT")
-    assert "rayfish evaluate" not in out.getvalue()
-    (tmp_path / "checkpoints" / "last").mkdir(parents=True)
-    console.finish("stopped", "SIGINT")
-    assert f"rayfish train --resume {tmp_path}" in out.getvalue()
+    assert ("rayfish evaluate" in out.getvalue()) == saved
+    assert (f"rayfish train --resume {tmp_path}" in out.getvalue()) == saved
 
 
 def test_a_run_that_another_process_trains_is_not_to_be_resumed(plain, tmp_path):
@@ -231,3 +233,13 @@ def test_drawing_is_cheap():
     for _ in range(10):
         out.print(draw(view, 120, 40))
     assert (time.process_time() - begun) / 10 < 0.05
+
+
+def test_a_run_that_two_threads_end_at_once_is_reported_once(plain):
+    console, out = plain
+    threads = [threading.Thread(target=console.finish, args=("failed", "see below")) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert out.getvalue().count("failed: see below") == 1

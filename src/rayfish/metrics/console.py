@@ -39,6 +39,7 @@ class RunConsole:
     def __init__(self, view: RunView, out: RichConsole) -> None:
         self._view = view
         self._out = out
+        self._ending = threading.RLock()
 
     def __enter__(self) -> RunConsole:
         return self
@@ -82,8 +83,18 @@ class RunConsole:
         self._view.saved = checkpoint
 
     def finish(self, status: str, reason: str) -> None:
-        """Show the end of the run (`done`, `stopped`, `failed` or `taken over`) and what can be done now."""
-        self._view.ended, self._view.reason = status, reason
+        """Show the end of the run (`done`, `stopped`, `failed` or `taken over`) and what can be done now.
+
+        Once, although the watchdog may end a run that is failing by itself at that moment.
+        """
+        with self._ending:
+            if self._view.ended != status:
+                self._view.ended, self._view.reason = status, reason
+                self.close()
+                self._print_end()
+
+    def _print_end(self) -> None:
+        """Print what is below the last picture or line."""
 
     def close(self) -> None:
         """Leave the last picture on the screen and stop drawing."""
@@ -133,10 +144,7 @@ class LiveConsole(RunConsole):
         super().status(message)
         self._refresh()
 
-    def finish(self, status: str, reason: str) -> None:
-        """Show the end of the run and what can be done now."""
-        super().finish(status, reason)
-        self.close()
+    def _print_end(self) -> None:
         self._next_steps()
 
     def close(self) -> None:
@@ -188,11 +196,8 @@ class PlainConsole(RunConsole):
         self.close()
         self._print(f"checkpoint {checkpoint}")
 
-    def finish(self, status: str, reason: str) -> None:
-        """Print the last line, the end of the run and what can be done now."""
-        super().finish(status, reason)
-        self.close()
-        self._print(f"{status}: {reason}")
+    def _print_end(self) -> None:
+        self._print(f"{self._view.ended}: {self._view.reason}")
         if self._view.folder is not None:
             self._print(f"run folder: {self._view.folder}")
         self._next_steps()
