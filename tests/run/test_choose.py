@@ -6,7 +6,7 @@ import gymnasium as gym
 import pytest
 
 from rayfish import Experiment
-from rayfish.run.preflight import CHOSEN, with_fitting_algorithm
+from rayfish.run.choose import CHOSEN, with_fitting_algorithm
 from rayfish.run.train import RunDirectory
 from rayfish.sweep.plan import of_experiment
 from tests.helpers import rayfish

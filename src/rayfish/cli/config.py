@@ -162,7 +162,7 @@ def _compose(
 ) -> Experiment:
     from rayfish.experiment import Experiment
     from rayfish.experiment.overrides import split_words
-    from rayfish.run.preflight import with_fitting_algorithm
+    from rayfish.run.choose import with_fitting_algorithm
 
     name, overrides = split_words(words or [], config_dir)
     found = Experiment.compose(chosen(file, name), overrides, config_name=config_name, config_dir=config_dir)

@@ -25,7 +25,6 @@ from rayfish.envs import state
 from rayfish.envs.env_kind import EnvInfo, alike, in_short
 from rayfish.errors import CodeError, ConfigError, MissingExtra, Problem, RayfishError, did_you_mean
 from rayfish.experiment import Experiment
-from rayfish.experiment.compose import with_algorithm
 from rayfish.experiment.files import SHIPPED
 from rayfish.experiment.imports import require_place
 from rayfish.experiment.mapping import PolicyMapping, policies_of
@@ -40,9 +39,6 @@ from rayfish.run.directory import DEFAULT_ROOT, find_checkpoint
 from rayfish.run.engine import RayOptions
 from rayfish.run.policy_files import read_policies
 
-CHOSEN = "chosen by the environment's spaces"
-"""The origin of `algo.name` where nothing names an algorithm."""
-
 REPLAYING = ("DQN", "SAC", "TQC")
 _LARGE_BATCH = 1000
 
@@ -53,34 +49,6 @@ _MAKE_ENV = {
     *("evaluation", "evaluation.evaluation_config", "evaluation.evaluation_config.env_config"),
 }
 """Keys of the wrong type with which no environment can be made."""
-
-
-def with_fitting_algorithm(experiment: Experiment) -> Experiment:
-    """The experiment with an algorithm that learns its spaces, and a note on it, where none is named.
-
-    An environment that cannot be made is left for the check to explain.
-    """
-    if not experiment.origin("algo.name").startswith(f"{SHIPPED}config.yaml"):
-        return experiment
-    try:
-        spec = envs.from_experiment(experiment)
-        info = envs.describe(spec, envs.env_config_of(experiment))
-    except Exception:
-        return experiment
-    model = experiment.training.model or {}
-    pairs = [(info.observation_spaces[agent], info.action_spaces[agent]) for agent in info.agents]
-
-    def problems(algorithm: str) -> list[str]:
-        found = [models.problems(model, *pair, algorithm, experiment.paths) for pair in pairs]
-        return [problem.what for one in found for problem in one]
-
-    wrong = problems("DQN")
-    name = "PPO" if wrong and not problems("PPO") else "DQN"
-    why = wrong[0] if name == "PPO" else f"{spec.name} has {in_short(info.action_space)} actions"
-    other = {"DQN": "PPO", "PPO": "SAC"}[name]
-    note = f"no algorithm is named, so {name} is used ({why}); another one: algo.name={other}"
-    chosen = with_algorithm(experiment, name, CHOSEN)
-    return replace(chosen, notes=(*chosen.notes, note))
 
 
 def check(experiment: Experiment, options: RayOptions | None = None) -> list[Problem]:

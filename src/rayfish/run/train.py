@@ -42,6 +42,7 @@ from rayfish.run.checkpoint import (
     require_same_task,
     require_whole,
 )
+from rayfish.run.choose import with_fitting_algorithm
 from rayfish.run.directory import DONE, STOPPED, RunDirectory, find_checkpoint, find_resumable
 from rayfish.run.engine import RayOptions, running_ray
 from rayfish.run.lease import Taken
@@ -105,7 +106,7 @@ def train(
             experiment = replace(extended(Experiment.load(donor / "config.yaml"), overrides), env=env)
         else:
             experiment = as_experiment(experiment, *overrides, env=env, config_dir=config_dir)
-        experiment = preflight.with_fitting_algorithm(with_warm_start(experiment, trust=trust))
+        experiment = with_fitting_algorithm(with_warm_start(experiment, trust=trust))
         if donor is not None:
             require_same_task(donor, read_header(donor), experiment)
     experiment, info, notes = _checked(experiment, options, fit=fit)
@@ -423,7 +424,7 @@ def several(
 
     :param refused: experiments of the same file that cannot be trained, reported first and in the table
     """
-    experiments = [(words, preflight.with_fitting_algorithm(experiment)) for words, experiment in experiments]
+    experiments = [(words, with_fitting_algorithm(experiment)) for words, experiment in experiments]
     strict = [] if common.get("fit") else [experiment for _, experiment in experiments if not experiment.fit]
     problems = {str(p): p for experiment in strict for p in preflight.check(experiment, options)}
     if problems:  # all of them before the first run, not an hour later

@@ -33,6 +33,7 @@ from rayfish.experiment.words import Override
 from rayfish.generators import undisturbed
 from rayfish.metrics.collect import WINDOW, Collector
 from rayfish.run import autotune, checkpoint, manifest, preflight, resources
+from rayfish.run.choose import with_fitting_algorithm
 from rayfish.run.directory import RunDirectory, find_checkpoint
 from rayfish.run.engine import RayOptions, repeatable_kernels, running_ray
 from rayfish.run.trainer_names import TrainerNames, as_evaluation
@@ -76,7 +77,7 @@ class Trainer(TrainerNames):
     ) -> None:
         self._trust = trust
         made = as_experiment(experiment, *overrides, env=env, config=config, config_dir=config_dir)
-        self.experiment = preflight.with_fitting_algorithm(with_warm_start(made, trust=trust))
+        self.experiment = with_fitting_algorithm(with_warm_start(made, trust=trust))
         options = ray_options or RayOptions()
         if info is None:
             self._fit(options)

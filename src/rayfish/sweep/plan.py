@@ -23,8 +23,8 @@ from rayfish.experiment.result_names import todays_metric
 from rayfish.experiment.sections import SECTIONS, defaults
 from rayfish.experiment.words import word
 from rayfish.metrics import names
+from rayfish.run.choose import CHOSEN, with_fitting_algorithm
 from rayfish.run.directory import find_run
-from rayfish.run.preflight import CHOSEN, with_fitting_algorithm
 from rayfish.run.trust import target_digest
 from rayfish.sweep import settings
 from rayfish.sweep.amounts import resources_of
