@@ -5,8 +5,8 @@
 Two algorithms are built from the same `AlgorithmConfig` (the cartpole preset). In turn, one is driven
 by hand (`algorithm.train()`), the other by Rayfish's whole loop (metrics, files, TensorBoard, run.json,
 console; checkpoints at their usual frequency). The machine's noise hits both alike; medians of the CPU
-time (user and system, all threads) per iteration are compared. Claim: about 1 ms per iteration, 3 to 4 % of the
-cartpole preset's 36 ms.
+time (user and system, all threads) per iteration are compared. Claim: about 1 ms per iteration, 3 to 4 % of
+the cartpole preset's 36 ms.
 """
 
 from __future__ import annotations
